@@ -1,7 +1,6 @@
 // Answer under load: what the server promises for Classify holds for queries, too. Nothing that was accepted is
 // lost, and no answer is wrong, whatever else happens.
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
@@ -10,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/background_calls.h"
 #include "tests/integration/plain_reader.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/failing_backend.h"
@@ -35,14 +34,6 @@ std::string Words(std::mt19937* random, int count) {
   }
   return text;
 }
-
-// Answers `request`, sent in the background.
-struct Call {
-  grpc::ClientContext context;
-  v1::AnswerRequest request;
-  v1::AnswerResponse response;
-  grpc::Status status;
-};
 
 class AnswerLoadTest : public ::testing::Test {
  protected:
@@ -82,11 +73,15 @@ class AnswerLoadTest : public ::testing::Test {
     }
   }
 
-  void ExpectRight(size_t request, const v1::AnswerResponse& response) const {
-    ASSERT_EQ(response.results_size(), static_cast<int>(expected_[request].size()));
+  static void ExpectAnswers(const v1::AnswerResponse& response,
+                            const std::vector<v1::QueryAnswers>& expected) {
+    ASSERT_EQ(response.results_size(), static_cast<int>(expected.size()));
     for (int q = 0; q < response.results_size(); ++q) {
-      ExpectSameAnswers(response.results(q), expected_[request][q]);
+      ExpectSameAnswers(response.results(q), expected[q]);
     }
+  }
+  void ExpectRight(size_t request, const v1::AnswerResponse& response) const {
+    ExpectAnswers(response, expected_[request]);
   }
 
   // Goes before calls of other priorities, whatever their deadlines.
@@ -107,53 +102,28 @@ class AnswerLoadTest : public ::testing::Test {
   }
 
   // Sends calls, which wait until Release().
-  class Background {
+  class Background : public BackgroundCalls<v1::AnswerRequest, v1::AnswerResponse> {
    public:
     Background(RunningServer* server, FailingDevices* device, const v1::AnswerRequest& request,
                int count)
-        : device_(*device), done_(count) {
-      device_.held = true;
-      for (int i = 0; i < count; ++i) {
-        Call& call = *calls_.emplace_back(std::make_unique<Call>());
-        call.request = request;
-        server->stub().async()->Answer(&call.context, &call.request, &call.response,
-                                       [this, &call](grpc::Status status) {
-                                         call.status = std::move(status);
-                                         done_.DecrementCount();
-                                       });
-      }
-    }
-    ~Background() {
-      Release();
-      if (!waited_) done_.Wait();
-    }
+        : BackgroundCalls(Hold(device, server->stub()), &AsyncStub::Answer, request, count),
+          device_(*device) {}
+    ~Background() { Release(); }
     void Release() { device_.held = false; }
-    void Cancel() {
-      for (auto& call : calls_) call->context.TryCancel();
-    }
-    void Wait() {
+    const std::vector<grpc::Status>& Wait() {
       Release();
-      done_.Wait();
-      waited_ = true;
+      return BackgroundCalls::Wait();
     }
-    const std::vector<std::unique_ptr<Call>>& calls() const { return calls_; }
 
    private:
-    FailingDevices& device_;
-    absl::BlockingCounter done_;
-    bool waited_ = false;
-    std::vector<std::unique_ptr<Call>> calls_;
-  };
-
-  static grpc::Status Answer(RunningServer& server, const v1::AnswerRequest& request,
-                             v1::AnswerResponse* response,
-                             absl::Duration timeout = absl::InfiniteDuration()) {
-    grpc::ClientContext context;
-    if (timeout != absl::InfiniteDuration()) {
-      context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+    static v1::InferenceService::Stub& Hold(FailingDevices* device,
+                                            v1::InferenceService::Stub& stub) {
+      device->held = true;
+      return stub;
     }
-    return server.stub().Answer(&context, request, response);
-  }
+
+    FailingDevices& device_;
+  };
 
   // Sends the requests again and again from several threads while `meanwhile` runs; every call must be
   // answered, and rightly. Returns how many there were.
@@ -166,7 +136,7 @@ class AnswerLoadTest : public ::testing::Test {
       callers.emplace_back([&, thread] {
         for (size_t i = thread; !stop; i = (i + 1) % requests_.size()) {
           v1::AnswerResponse response;
-          const grpc::Status status = Answer(server, requests_[i], &response);
+          const grpc::Status status = server.Call(requests_[i], &response);
           EXPECT_TRUE(status.ok()) << status.error_message();
           if (status.ok()) ExpectRight(i, response);
           ++answered;
@@ -195,7 +165,6 @@ TEST_F(AnswerLoadTest, AFullQueueRefusesAndLosesNothing) {
   MakeRequests(20, 40);
   options_.batching.engine.batcher.max_queue_tokens = 3 * 2048;
   const auto server = Start();
-  ASSERT_TRUE(server->started());
   const v1::AnswerRequest slow = Slow();
   const std::vector<v1::QueryAnswers> slow_answers = plain_->Answer(slow);
   Background background(server.get(), device_.get(), slow, 12);
@@ -208,43 +177,36 @@ TEST_F(AnswerLoadTest, AFullQueueRefusesAndLosesNothing) {
         "sru_rejections_total{model=\"reader\",version=\"1\",reason=\"queue_full\"}");
   };
   ASSERT_TRUE(PollUntil([&] { return rejections() > 0; }));
-  background.Wait();
   int refused = 0;
-  const auto check = [&](const Call& call, const std::vector<v1::QueryAnswers>& expected) {
-    if (call.status.ok()) {
-      ASSERT_EQ(call.response.results_size(), static_cast<int>(expected.size()));
-      for (int q = 0; q < call.response.results_size(); ++q) {
-        ExpectSameAnswers(call.response.results(q), expected[q]);
+  const auto check = [&](Background& calls, const std::vector<v1::QueryAnswers>& expected) {
+    for (size_t i = 0; i < calls.Wait().size(); ++i) {
+      const grpc::Status& status = calls.Wait()[i];
+      if (status.ok()) {
+        ExpectAnswers(calls.responses()[i], expected);
+        continue;
       }
-      return;
+      ++refused;
+      EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+      EXPECT_TRUE(HasRetryInfo(status));
     }
-    ++refused;
-    EXPECT_EQ(call.status.error_code(), StatusCode::RESOURCE_EXHAUSTED)
-        << call.status.error_message();
-    EXPECT_TRUE(HasRetryInfo(call.status));
   };
-  for (const auto& call : background.calls()) check(*call, slow_answers);
+  check(background, slow_answers);
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 12);
-  for (size_t i = 0; i < small.size(); ++i) {
-    small[i]->Wait();
-    check(*small[i]->calls()[0], expected_[i]);
-  }
+  for (size_t i = 0; i < small.size(); ++i) check(*small[i], expected_[i]);
   EXPECT_EQ(rejections(), refused);
-  EXPECT_TRUE(PollUntil([&] { return server->Metric("sru_inflight_bytes") == 0; }));
+  EXPECT_TRUE(server->Becomes("sru_inflight_bytes", 0));
 }
 
 TEST_F(AnswerLoadTest, CancelledCallsLeaveTheQueue) {
   const auto server = Start();
-  ASSERT_TRUE(server->started());
   const auto waiting = [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)); };
   Background background(server.get(), device_.get(), Slow(), 400);
   ASSERT_TRUE(PollUntil([&] { return waiting() > 0; }));
   background.Cancel();
-  background.Wait();
   int cancelled = 0;
-  for (const auto& call : background.calls()) {
-    if (call->status.error_code() == StatusCode::CANCELLED) ++cancelled;
+  for (const grpc::Status& status : background.Wait()) {
+    if (status.error_code() == StatusCode::CANCELLED) ++cancelled;
   }
   EXPECT_GT(cancelled, 0);
   EXPECT_TRUE(PollUntil([&] {
@@ -252,25 +214,21 @@ TEST_F(AnswerLoadTest, CancelledCallsLeaveTheQueue) {
            server->Metric("sru_inflight_bytes") == 0;
   }));
   MakeRequests(1, 10);
-  v1::AnswerResponse response;
-  ASSERT_TRUE(Answer(*server, requests_[0], &response).ok());
-  ExpectRight(0, response);
+  ExpectRight(0, server->Must(requests_[0]));
 }
 
 TEST_F(AnswerLoadTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
   device_->run_milliseconds = 20;
   const auto server = Start();
-  ASSERT_TRUE(server->started());
   v1::AnswerResponse response;
-  grpc::Status status = Answer(*server, Slow(), &response);
+  grpc::Status status = server->Call(Slow(), &response);
   ASSERT_TRUE(status.ok()) << status.error_message();  // the speed is measured
   Background background(server.get(), device_.get(), SlowAndFirst(), 100);
   // All but the one that is held.
-  ASSERT_TRUE(PollUntil(
-      [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)) == 99; }));
+  ASSERT_TRUE(server->Becomes(absl::StrCat("sru_queue_sequences", kLabels), 99));
   // A quarter of what the queue takes.
   const absl::Duration deadline = 25 * absl::Microseconds(response.times().compute_us());
-  status = Answer(*server, Slow(), &response, deadline);
+  status = server->Call(Slow(), &response, deadline);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
   EXPECT_EQ(
       server->Metric("sru_rejections_total{model=\"reader\",version=\"1\",reason=\"deadline\"}"),
@@ -281,12 +239,10 @@ TEST_F(AnswerLoadTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
 TEST_F(AnswerLoadTest, WithoutAdmissionByDeadlineWaitingCallsExpire) {
   options_.batching.engine.batcher.admission_by_deadline = false;
   const auto server = Start();
-  ASSERT_TRUE(server->started());
   Background background(server.get(), device_.get(), SlowAndFirst(), 100);
-  ASSERT_TRUE(PollUntil(
-      [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)) == 99; }));
+  ASSERT_TRUE(server->Becomes(absl::StrCat("sru_queue_sequences", kLabels), 99));
   v1::AnswerResponse response;
-  const grpc::Status status = Answer(*server, Slow(), &response, absl::Milliseconds(20));
+  const grpc::Status status = server->Call(Slow(), &response, absl::Milliseconds(20));
   EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED) << status.error_message();
   background.Cancel();
 }
@@ -296,7 +252,6 @@ TEST_F(AnswerLoadTest, PrioritiesAreKept) {
   device_->run_milliseconds = 20;
   options_.batching.engine.batcher.ageing_interval = absl::Minutes(10);
   const auto server = Start();
-  ASSERT_TRUE(server->started());
   const auto waiting = [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)); };
   v1::AnswerRequest low = Slow();
   low.set_priority(v1::PRIORITY_LOW);
@@ -306,9 +261,8 @@ TEST_F(AnswerLoadTest, PrioritiesAreKept) {
   requests_[0].set_priority(v1::PRIORITY_HIGH);
   Background first(server.get(), device_.get(), requests_[0], 1);
   ASSERT_TRUE(PollUntil([&] { return waiting() > 99; }));
-  first.Wait();
-  EXPECT_TRUE(first.calls()[0]->status.ok()) << first.calls()[0]->status.error_message();
-  ExpectRight(0, first.calls()[0]->response);
+  EXPECT_TRUE(first.Wait()[0].ok()) << first.Wait()[0].error_message();
+  ExpectRight(0, first.responses()[0]);
   // Most of those that came before it still wait.
   EXPECT_GT(waiting(), 30);
   background.Cancel();
@@ -316,39 +270,35 @@ TEST_F(AnswerLoadTest, PrioritiesAreKept) {
 
 TEST_F(AnswerLoadTest, ADrainAnswersWhatWasAcceptedAndRefusesTheRest) {
   const auto server = Start();
-  ASSERT_TRUE(server->started());
   const v1::AnswerRequest slow = Slow();
   const std::vector<v1::QueryAnswers> expected = plain_->Answer(slow);
   Background background(server.get(), device_.get(), slow, 10);
   // All but the one that is held: a call that is still being read is not accepted.
-  ASSERT_TRUE(
-      PollUntil([&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)) == 9; }));
+  ASSERT_TRUE(server->Becomes(absl::StrCat("sru_queue_sequences", kLabels), 9));
   background.Release();
   EXPECT_TRUE(server->server().Drain());
-  background.Wait();
-  for (const auto& call : background.calls()) {
-    ASSERT_TRUE(call->status.ok()) << call->status.error_message();
-    ExpectSameAnswers(call->response.results(0), expected[0]);
+  for (const grpc::Status& status : background.Wait()) {
+    ASSERT_TRUE(status.ok()) << status.error_message();
   }
-  v1::AnswerResponse response;
-  EXPECT_EQ(Answer(*server, slow, &response).error_code(), StatusCode::UNAVAILABLE);
+  for (const v1::AnswerResponse& response : background.responses()) {
+    ExpectSameAnswers(response.results(0), expected[0]);
+  }
+  EXPECT_EQ(server->Call(slow).error_code(), StatusCode::UNAVAILABLE);
 }
 
 TEST_F(AnswerLoadTest, ADrainThatRunsOutOfTimeSaysUnavailable) {
   device_->run_milliseconds = 20;
   options_.drain_timeout = absl::Milliseconds(50);
   const auto server = Start();
-  ASSERT_TRUE(server->started());
   Background background(server.get(), device_.get(), Slow(), 100);
-  ASSERT_TRUE(PollUntil([&] { return server->Metric("sru_requests_in_flight") == 100; }));
+  ASSERT_TRUE(server->Becomes("sru_requests_in_flight", 100));
   background.Release();
   EXPECT_FALSE(server->server().Drain());
-  background.Wait();
   int unavailable = 0;
-  for (const auto& call : background.calls()) {
-    if (call->status.ok()) continue;
+  for (const grpc::Status& status : background.Wait()) {
+    if (status.ok()) continue;
     ++unavailable;
-    EXPECT_EQ(call->status.error_code(), StatusCode::UNAVAILABLE) << call->status.error_message();
+    EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE) << status.error_message();
   }
   EXPECT_GT(unavailable, 0);
 }
@@ -359,9 +309,7 @@ TEST_F(AnswerLoadTest, NoCallFailsWhileVersionsAreReplaced) {
   options_.models.control = server::lifecycle::ModelControl::kExplicit;
   options_.models.load_models = {"reader"};
   const auto server = Start();
-  ASSERT_TRUE(server->started());
-  const auto admin =
-      v1::AdminService::NewStub(MakeChannel(server->server().admin_address()->ToString()));
+  const auto admin = server->AdminStub();
   const int answered = ExpectAllAnswered(*server, [&] {
     for (int version = 2; version <= 6; ++version) {
       models::WriteSmallReader(repository_, absl::StrCat("reader/", version));
@@ -370,9 +318,7 @@ TEST_F(AnswerLoadTest, NoCallFailsWhileVersionsAreReplaced) {
     }
   });
   EXPECT_GT(answered, 20);
-  v1::AnswerResponse response;
-  ASSERT_TRUE(Answer(*server, requests_[0], &response).ok());
-  EXPECT_EQ(response.version(), 6);
+  EXPECT_EQ(server->Must(requests_[0]).version(), 6);
   EXPECT_TRUE(server->server().Drain());
 }
 
@@ -381,18 +327,15 @@ TEST_F(AnswerLoadTest, CallsMoveToTheDeviceThatIsLeft) {
   auto devices = std::make_shared<FailingDevices>(2);
   server::Options options = TestOptions(repository_.path());
   RunningServer server(std::make_unique<FailingBackend>(devices), options);
-  ASSERT_TRUE(server.started());
   const std::string instances = absl::StrCat("sru_instances", kLabels);
   EXPECT_EQ(server.Metric(instances), 4);
   ExpectAllAnswered(server, [&] {
     devices->failed[0] = true;
-    EXPECT_TRUE(PollUntil([&] { return server.Metric(instances) == 2; }));
+    EXPECT_TRUE(server.Becomes(instances, 2));
   });
   devices->failed[1] = true;
-  v1::AnswerResponse response;
-  const grpc::Status status = Answer(server, requests_[0], &response);
-  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_THAT(status.error_message(), HasSubstr("unspecified launch failure"));
+  EXPECT_THAT(server.Call(requests_[0]),
+              Fails(StatusCode::UNAVAILABLE, HasSubstr("unspecified launch failure")));
   EXPECT_TRUE(server.server().Drain());
 }
 
@@ -402,15 +345,13 @@ TEST_F(AnswerLoadTest, BadCallsHarmNoOther) {
   server::Options options = TestOptions(repository_.path());
   options.batching.backend = "reference";
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   std::vector<v1::AnswerRequest> bad(3, requests_[0]);
   bad[0].mutable_queries(0)->set_question(" ");
   bad[1].set_top_n(-1);
   bad[2].mutable_queries(0)->add_passage_tags()->add_pos_ids(1);
   ExpectAllAnswered(server, [&] {
     for (int i = 0; i < 60; ++i) {
-      v1::AnswerResponse response;
-      EXPECT_EQ(Answer(server, bad[i % 3], &response).error_code(), StatusCode::INVALID_ARGUMENT);
+      EXPECT_EQ(server.Call(bad[i % 3]).error_code(), StatusCode::INVALID_ARGUMENT);
     }
   });
 }

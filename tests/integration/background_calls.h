@@ -49,6 +49,8 @@ class BackgroundCalls {
     waited_ = true;
     return statuses_;
   }
+  // Those of calls that have ended.
+  const std::vector<Response>& responses() const { return responses_; }
 
  private:
   const Request request_;

@@ -26,11 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// grpc.health.v1.HealthCheckRequest and -Response, whose classes the distribution's packages do not
-// contain: field 1 of the former is the service's name, field 1 of the latter the status.
-constexpr char kServing = 1;
-constexpr char kNotServing = 2;
-
 // The bundled classifier alone.
 server::Options ClassifierOptions() {
   server::Options options = TestOptions(kBundledRepository);
@@ -40,35 +35,24 @@ server::Options ClassifierOptions() {
   return options;
 }
 
+// Asks the classifier; its answer, if there is one, must be right.
+grpc::Status Ask(RunningServer& server, int64_t* version = nullptr) {
+  v1::ClassifyRequest request;
+  request.add_sequences()->set_text("Where is Lake Titicaca ?");
+  v1::ClassifyResponse response;
+  const grpc::Status status = server.Call(request, &response);
+  if (status.ok()) {
+    EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
+  }
+  if (version != nullptr) *version = response.version();
+  return status;
+}
+
 class DeviceLossTest : public ::testing::Test {
  protected:
   void Start(int devices, const server::Options& options = ClassifierOptions()) {
     devices_ = std::make_shared<FailingDevices>(devices);
     server_ = std::make_unique<RunningServer>(std::make_unique<FailingBackend>(devices_), options);
-    ASSERT_TRUE(server_->started());
-  }
-
-  grpc::Status Ask() {
-    v1::ClassifyRequest request;
-    request.add_sequences()->set_text("Where is Lake Titicaca ?");
-    v1::ClassifyResponse response;
-    const grpc::Status status = server_->Classify(request, &response);
-    if (status.ok()) {
-      EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
-    }
-    return status;
-  }
-
-  char Health(const std::string& service) {
-    std::string request;
-    if (!service.empty()) {
-      request = std::string("\n") + static_cast<char>(service.size()) + service;
-    }
-    std::string response;
-    const grpc::Status status =
-        server_->CallRaw("/grpc.health.v1.Health/Check", request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.size() == 2 ? response[1] : '\0';
   }
 
   std::shared_ptr<FailingDevices> devices_;
@@ -91,15 +75,14 @@ TEST_F(DeviceLossTest, OneOfTwoDevicesIsEnough) {
   devices_->failed[0] = true;
   // No call fails, whichever worker it reaches.
   EXPECT_TRUE(PollUntil([this, &instances] {
-    const grpc::Status status = Ask();
+    const grpc::Status status = Ask(*server_);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return server_->Metric(instances) == 2;
   }));
-  EXPECT_TRUE(
-      PollUntil([this] { return server_->Metric("sru_device_lost_total{device=\"0\"}") == 1; }));
+  EXPECT_TRUE(server_->Becomes("sru_device_lost_total{device=\"0\"}", 1));
   EXPECT_EQ(server_->Metric("sru_device_lost_total{device=\"1\"}"), 0);
-  EXPECT_EQ(Health(""), kServing);
-  EXPECT_EQ(Health("trec"), kServing);
+  EXPECT_EQ(server_->Health(""), "SERVING");
+  EXPECT_EQ(server_->Health("trec"), "SERVING");
   EXPECT_EQ(server_->Get("/readyz").status, 200);
   EXPECT_EQ(server_->Get("/healthz").status, 200);
   EXPECT_TRUE(server_->server().Drain());
@@ -120,27 +103,15 @@ class ReloadAfterLoss {
     std::filesystem::copy(std::string(kBundledRepository) + "/trec/1",
                           repository_.path("trec/" + std::to_string(version)));
   }
-  static grpc::Status Load(RunningServer& server) {
-    const auto admin =
-        v1::AdminService::NewStub(MakeChannel(server.server().admin_address()->ToString()));
-    return LoadModel(*admin, "trec");
-  }
+  static grpc::Status Load(RunningServer& server) { return LoadModel(*server.AdminStub(), "trec"); }
   // 0 if none answers.
   static int64_t Answering(RunningServer& server) {
-    v1::ClassifyRequest request;
-    request.add_sequences()->set_text("Where is Lake Titicaca ?");
-    v1::ClassifyResponse response;
-    const grpc::Status status = server.Classify(request, &response);
-    if (!status.ok()) return 0;
-    EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
-    return response.version();
+    int64_t version = 0;
+    return Ask(server, &version).ok() ? version : 0;
   }
   static int Instances(RunningServer& server) {
-    grpc::ClientContext context;
     v1::GetModelRequest request;
-    v1::GetModelResponse response;
-    EXPECT_TRUE(server.stub().GetModel(&context, request, &response).ok());
-    return response.model().instances();
+    return server.Must(request).model().instances();
   }
 
  private:
@@ -159,8 +130,7 @@ TEST_F(DeviceLossTest, AStreamOfScoresGoesOnAfterADeviceIsLost) {
     if (!state->empty()) request.add_states(*state);
     request.set_return_states(true);
     v1::ScoreResponse response;
-    grpc::ClientContext context;
-    const grpc::Status status = server_->stub().Score(&context, request, &response);
+    const grpc::Status status = server_->Call(request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     if (status.ok()) *state = response.scores(0).state();
   };
@@ -186,9 +156,8 @@ TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
   EXPECT_EQ(ReloadAfterLoss::Answering(*server_), 2);
   EXPECT_EQ(ReloadAfterLoss::Instances(*server_), 2);
   EXPECT_EQ(server_->Metric("sru_instances{model=\"trec\",version=\"2\"}"), 2);
-  EXPECT_TRUE(
-      PollUntil([this] { return server_->Metric("sru_device_lost_total{device=\"0\"}") == 1; }));
-  EXPECT_EQ(Health("trec"), kServing);
+  EXPECT_TRUE(server_->Becomes("sru_device_lost_total{device=\"0\"}", 1));
+  EXPECT_EQ(server_->Health("trec"), "SERVING");
   EXPECT_EQ(server_->Get("/readyz").status, 200);
 
   // Version 1 is unloaded, and with it everything that it had on both devices.
@@ -211,16 +180,15 @@ TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
 
 TEST_F(DeviceLossTest, WithoutADeviceTheServerSaysSoAndStillDrains) {
   Start(1);
-  EXPECT_EQ(Health("trec"), kServing);
+  EXPECT_EQ(server_->Health("trec"), "SERVING");
   devices_->failed[0] = true;
   for (int i = 0; i < 3; ++i) {
-    const grpc::Status status = Ask();
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-    EXPECT_THAT(status.error_message(), HasSubstr("unspecified launch failure"));
+    EXPECT_THAT(Ask(*server_),
+                Fails(grpc::StatusCode::UNAVAILABLE, HasSubstr("unspecified launch failure")));
   }
-  EXPECT_TRUE(PollUntil([this] { return Health("") == kNotServing; }));
-  EXPECT_EQ(Health("trec"), kNotServing);
-  EXPECT_EQ(Health("sru.v1.InferenceService"), kNotServing);
+  EXPECT_TRUE(PollUntil([this] { return server_->Health("") == "NOT_SERVING"; }));
+  EXPECT_EQ(server_->Health("trec"), "NOT_SERVING");
+  EXPECT_EQ(server_->Health("sru.v1.InferenceService"), "NOT_SERVING");
   EXPECT_EQ(server_->Get("/readyz").status, 503);
   EXPECT_EQ(server_->Get("/readyz").body, "not ready: every device has failed\n");
   EXPECT_EQ(server_->Get("/healthz").status, 503);
@@ -247,23 +215,11 @@ class CudaLossTest : public ::testing::Test {
     }
     return kernels::cuda::MakeCudaBackend(options, std::move(devices));
   }
-  static grpc::Status Ask(RunningServer& server) {
-    v1::ClassifyRequest request;
-    request.add_sequences()->set_text("Where is Lake Titicaca ?");
-    v1::ClassifyResponse response;
-    const grpc::Status status = server.Classify(request, &response);
-    if (status.ok()) {
-      EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
-    }
-    return status;
-  }
-
   HostDeviceControl controls_[2];
 };
 
 TEST_F(CudaLossTest, CallsMoveToTheDeviceThatIsLeft) {
   RunningServer server(MakeBackend({}), SmallOptions());
-  ASSERT_TRUE(server.started());
   const std::string instances = "sru_instances{model=\"trec\",version=\"1\"}";
   EXPECT_EQ(server.Metric(instances), 4);
   EXPECT_TRUE(Ask(server).ok());
@@ -277,8 +233,7 @@ TEST_F(CudaLossTest, CallsMoveToTheDeviceThatIsLeft) {
     EXPECT_TRUE(status.ok()) << status.error_message();
     return server.Metric(instances) == 2;
   }));
-  EXPECT_TRUE(PollUntil(
-      [&] { return server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"free\"}") == 0; }));
+  EXPECT_TRUE(server.Becomes("sru_gpu_memory_bytes{device=\"1\",kind=\"free\"}", 0));
   controls_[0].operations_until_lost = 0;
   EXPECT_EQ(Ask(server).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_TRUE(PollUntil([&] { return server.Get("/readyz").status == 503; }));
@@ -290,7 +245,6 @@ TEST_F(CudaLossTest, CallsMoveToTheDeviceThatIsLeft) {
 // than a device that computes: without an end to that its workers would take most of the queue.
 TEST_F(CudaLossTest, AFailingWorkerDoesNotDrainTheQueue) {
   RunningServer server(MakeBackend({}), SmallOptions());
-  ASSERT_TRUE(server.started());
   const std::string instances = "sru_instances{model=\"trec\",version=\"1\"}";
   controls_[1].failing_waits = 1000000;
   int failed = 0;
@@ -305,7 +259,7 @@ TEST_F(CudaLossTest, AFailingWorkerDoesNotDrainTheQueue) {
   // The third batch that fails there is run on the other device.
   EXPECT_EQ(failed, 2);
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(Ask(server).ok());
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_device_lost_total{device=\"1\"}") == 1; }));
+  EXPECT_TRUE(server.Becomes("sru_device_lost_total{device=\"1\"}", 1));
   EXPECT_EQ(server.Get("/readyz").status, 200);
   EXPECT_TRUE(server.server().Drain());
 }
@@ -314,7 +268,6 @@ TEST_F(CudaLossTest, ReloadsGoOnWithTheDeviceThatIsLeft) {
   const ReloadAfterLoss reload;
   reload.Publish(1);
   RunningServer server(MakeBackend({}), reload.Options(SmallOptions()));
-  ASSERT_TRUE(server.started());
   EXPECT_EQ(ReloadAfterLoss::Instances(server), 4);
   for (int lost = 0; lost < 2; ++lost) {
     controls_[lost].operations_until_lost = 0;
@@ -324,8 +277,7 @@ TEST_F(CudaLossTest, ReloadsGoOnWithTheDeviceThatIsLeft) {
       EXPECT_TRUE(loaded.ok()) << loaded.error_message();
       EXPECT_EQ(ReloadAfterLoss::Answering(server), 2);
       EXPECT_EQ(ReloadAfterLoss::Instances(server), 2);
-      EXPECT_TRUE(
-          PollUntil([&] { return server.Metric("sru_device_lost_total{device=\"0\"}") == 1; }));
+      EXPECT_TRUE(server.Becomes("sru_device_lost_total{device=\"0\"}", 1));
       EXPECT_EQ(server.Get("/readyz").status, 200);
     } else {
       EXPECT_FALSE(loaded.ok());

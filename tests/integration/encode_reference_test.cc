@@ -29,14 +29,13 @@ TEST(EncodeReferenceTest, RaggedTokenVectors) {
   }
 
   RunningServer server(TestOptions(kBundledRepository));
-  ASSERT_TRUE(server.started());
   v1::EncodeRequest request;
   request.set_pooling(v1::POOLING_NONE);
   for (const std::vector<int32_t>& ids : sequences) {
     request.add_sequences()->mutable_token_ids()->mutable_values()->Add(ids.begin(), ids.end());
   }
   v1::EncodeResponse response;
-  const grpc::Status status = server.Encode(request, &response);
+  const grpc::Status status = server.Call(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(response.encodings_size(), kSequences);
 

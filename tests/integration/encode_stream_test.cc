@@ -1,7 +1,6 @@
 // EncodeStream over the wire: chunks give the bits of the whole, states go on elsewhere, and every way to ask
 // wrongly.
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
@@ -12,9 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/testing/poll.h"
+#include "tests/integration/unread_call.h"
 #include "tests/testing/test_files.h"
-#include "tests/testing/unread_call.h"
 
 namespace sru::testing {
 namespace {
@@ -182,16 +180,12 @@ class EncodeStreamTest : public ::testing::TestWithParam<kernels::DataType> {
     request.set_pooling(v1::POOLING_NONE);
     request.set_normalize(normalize);
     request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
-    v1::EncodeResponse response;
-    const grpc::Status status = server.Encode(request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const v1::EncodeResponse response = server.Must(request);
     return response.encodings(0).data();
   }
 
-  static models::TempDirectory* repository_;
+  static inline models::TempDirectory* repository_ = nullptr;
 };
-
-models::TempDirectory* EncodeStreamTest::repository_ = nullptr;
 
 INSTANTIATE_TEST_SUITE_P(All, EncodeStreamTest,
                          ::testing::Values(kernels::DataType::kFloat32,
@@ -200,7 +194,6 @@ INSTANTIATE_TEST_SUITE_P(All, EncodeStreamTest,
 
 TEST_P(EncodeStreamTest, ChunksHaveTheBitsOfTheWhole) {
   RunningServer server(Options(GetParam()));
-  ASSERT_TRUE(server.started());
   std::mt19937 random(17);
   for (const std::string model : {"encoder", "classifier"}) {
     for (const Form form : {Form::kText, Form::kTokens, Form::kIds, Form::kFeatures}) {
@@ -228,14 +221,12 @@ TEST_P(EncodeStreamTest, ChunksHaveTheBitsOfTheWhole) {
       }
     }
   }
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 0; }));
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
+  server.ExpectIdle();
 }
 
 TEST_P(EncodeStreamTest, AStateGoesOnInAnotherStreamAndAnotherServer) {
   RunningServer one(Options(GetParam()));
   RunningServer two(Options(GetParam()));
-  ASSERT_TRUE(one.started() && two.started());
   const std::string expected = Whole(one, "encoder", Part(Form::kFeatures, 0, kLength));
   for (int cut = 1; cut < kLength; cut += 4) {
     EncodeStreamCall first(one);
@@ -263,7 +254,6 @@ TEST_P(EncodeStreamTest, AStateGoesOnInAnotherStreamAndAnotherServer) {
 
 TEST_F(EncodeStreamTest, StreamsThatGoOnSideBySide) {
   RunningServer server(Options());
-  ASSERT_TRUE(server.started());
   const std::string expected =
       Whole(server, "encoder", Part(Form::kIds, 0, kLength), /*normalize=*/true);
   std::vector<std::unique_ptr<EncodeStreamCall>> streams;
@@ -295,7 +285,6 @@ TEST_F(EncodeStreamTest, StreamsThatGoOnSideBySide) {
 
 TEST_F(EncodeStreamTest, MessagesThatAreWrong) {
   RunningServer server(Options());
-  ASSERT_TRUE(server.started());
   const auto expect = [&](const std::vector<v1::EncodeStreamRequest>& messages, StatusCode code,
                           const std::string& start, int answers = 0) {
     SCOPED_TRACE(start);
@@ -303,9 +292,7 @@ TEST_F(EncodeStreamTest, MessagesThatAreWrong) {
     for (const v1::EncodeStreamRequest& message : messages) stream.Write(message);
     v1::EncodeStreamResponse response;
     for (int i = 0; i < answers; ++i) EXPECT_TRUE(stream.Read(&response));
-    const grpc::Status status = stream.Finish();
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_THAT(status.error_message(), StartsWith(start));
+    EXPECT_THAT(stream.Finish(), Fails(code, StartsWith(start)));
     EXPECT_FALSE(stream.request_id().empty());
   };
   const StatusCode invalid = StatusCode::INVALID_ARGUMENT;
@@ -365,31 +352,26 @@ TEST_F(EncodeStreamTest, MessagesThatAreWrong) {
   expect({bad}, invalid, "start.state: the state of another model, expected one of 'encoder'");
   EXPECT_TRUE(other.Finish().ok());
   // All that harmed nobody.
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 0; }));
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
+  server.ExpectIdle();
 }
 
 TEST_F(EncodeStreamTest, BytesThatAreNoMessage) {
   RunningServer server(Options());
-  ASSERT_TRUE(server.started());
   EXPECT_EQ(server.CallRaw(kEncodeStream, "\xff\xff").error_code(), StatusCode::INVALID_ARGUMENT);
   // A model's name that is not UTF-8.
-  grpc::Status status = server.CallRaw(kEncodeStream, std::string("\x0a\x03\x0a\x01\xff", 5));
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("start.model"));
+  EXPECT_THAT(server.CallRaw(kEncodeStream, std::string("\x0a\x03\x0a\x01\xff", 5)),
+              Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("start.model")));
   // Very many fields that mean nothing.
   std::string fields;
   for (int i = 0; i < 1000; ++i) fields += std::string("\x7a\x00", 2);
-  status = server.CallRaw(kEncodeStream, fields);
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("more than 64 fields"));
+  EXPECT_THAT(server.CallRaw(kEncodeStream, fields),
+              Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("more than 64 fields")));
 }
 
 TEST_F(EncodeStreamTest, MoreStreamsThanThereMayBe) {
   server::Options options = Options();
   options.rpc.max_streams = 2;
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kText, 0, 3);
   EncodeStreamCall one(server);
@@ -397,13 +379,11 @@ TEST_F(EncodeStreamTest, MoreStreamsThanThereMayBe) {
   one.MustAnswer(start);
   two->MustAnswer(start);
   EncodeStreamCall three(server);
-  const grpc::Status status = three.Finish();
-  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("--max_streams"));
+  EXPECT_THAT(three.Finish(), Fails(StatusCode::RESOURCE_EXHAUSTED, HasSubstr("--max_streams")));
   EXPECT_TRUE(three.has_retry_info());
   EXPECT_EQ(server.Metric("sru_rejections_total{model=\"\",version=\"\",reason=\"streams\"}"), 1);
   two = nullptr;  // cancels
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 1; }));
+  EXPECT_TRUE(server.Becomes("sru_open_streams", 1));
   EncodeStreamCall four(server);
   four.MustAnswer(start);
 }
@@ -411,7 +391,6 @@ TEST_F(EncodeStreamTest, MoreStreamsThanThereMayBe) {
 TEST_F(EncodeStreamTest, ADrainGivesStatesBack) {
   RunningServer two(Options());
   auto one = std::make_unique<RunningServer>(Options());
-  ASSERT_TRUE(one->started() && two.started());
   const std::string expected = Whole(two, "encoder", Part(Form::kFeatures, 0, kLength));
   EncodeStreamCall idle(*one);
   v1::EncodeStreamRequest start = First("encoder");
@@ -420,15 +399,13 @@ TEST_F(EncodeStreamTest, ADrainGivesStatesBack) {
   EncodeStreamCall fresh(*one);
   EXPECT_TRUE(fresh.Write(First("encoder")));
   EncodeStreamCall empty(*one);
-  EXPECT_TRUE(PollUntil([&] { return one->Metric("sru_open_streams") == 3; }));
+  EXPECT_TRUE(one->Becomes("sru_open_streams", 3));
   EXPECT_TRUE(one->server().Drain());
 
   v1::EncodeStreamResponse last;
   ASSERT_TRUE(idle.Read(&last));
   EXPECT_FALSE(last.has_encoding());
-  grpc::Status status = idle.Finish();
-  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_THAT(status.error_message(), HasSubstr("shutting down"));
+  EXPECT_THAT(idle.Finish(), Fails(StatusCode::UNAVAILABLE, HasSubstr("shutting down")));
   EXPECT_EQ(fresh.Finish().error_code(), StatusCode::UNAVAILABLE);
   EXPECT_EQ(empty.Finish().error_code(), StatusCode::UNAVAILABLE);
   EncodeStreamCall resumed(two);
@@ -440,7 +417,6 @@ TEST_F(EncodeStreamTest, ADrainGivesStatesBack) {
 
 TEST_F(EncodeStreamTest, ClientsThatVanishOrAreLate) {
   RunningServer server(Options());
-  ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kText, 0, 3);
   {
@@ -454,9 +430,7 @@ TEST_F(EncodeStreamTest, ClientsThatVanishOrAreLate) {
   v1::EncodeStreamResponse response;
   EXPECT_FALSE(late.Read(&response));
   EXPECT_EQ(late.Finish().error_code(), StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 0; }));
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") == 0; }));
+  server.ExpectIdle();
 }
 
 TEST_F(EncodeStreamTest, AClientThatDoesNotReadLosesItsConnection) {
@@ -466,13 +440,11 @@ TEST_F(EncodeStreamTest, AClientThatDoesNotReadLosesItsConnection) {
     GTEST_SKIP() << "gRPC's library keeps answers for any length of time";
   }
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kFeatures, 0, kLength);
-  UnreadCall unread(server.server().address().port, kEncodeStream, start.SerializeAsString());
+  UnreadCall unread(server.port(), kEncodeStream, start.SerializeAsString());
   EXPECT_TRUE(unread.IsClosedByServer());
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 0; }));
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
+  server.ExpectIdle();
   EXPECT_EQ(server.Metric("sru_answers_not_taken_total"), 1);
   EncodeStreamCall other(server);
   other.MustAnswer(start);
@@ -483,12 +455,11 @@ TEST_F(EncodeStreamTest, ADrainDoesNotWaitForAClientThatDoesNotRead) {
   options.memory.send_timeout = absl::InfiniteDuration();
   options.drain_timeout = absl::Minutes(10);
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kFeatures, 0, kLength);
-  UnreadCall unread(server.server().address().port, kEncodeStream, start.SerializeAsString());
-  ASSERT_TRUE(PollUntil([&] { return server.Metric("sru_unsent_answers") == 1; }));
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") == 0; }));
+  UnreadCall unread(server.port(), kEncodeStream, start.SerializeAsString());
+  ASSERT_TRUE(server.Becomes("sru_unsent_answers", 1));
+  EXPECT_TRUE(server.Becomes("sru_requests_in_flight", 0));
   EXPECT_TRUE(server.server().Drain());
 }
 
@@ -497,7 +468,6 @@ TEST_F(EncodeStreamTest, AStreamThatFindsNoMemoryGivesItsStateBack) {
   options.memory.max_inflight_mb = 1;
   options.rpc.limits.max_sequence_tokens = 4096;
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   const std::string expected = Whole(server, "encoder", Part(Form::kIds, 0, kLength));
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kIds, 0, 9);
@@ -508,9 +478,8 @@ TEST_F(EncodeStreamTest, AStreamThatFindsNoMemoryGivesItsStateBack) {
   large.mutable_chunk()->mutable_token_ids()->mutable_values()->Assign(ids.begin(), ids.end());
   const v1::EncodeStreamResponse last = stream.MustAnswer(large);
   EXPECT_FALSE(last.has_encoding());
-  const grpc::Status status = stream.Finish();
-  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("--max_inflight_mb"));
+  EXPECT_THAT(stream.Finish(),
+              Fails(StatusCode::RESOURCE_EXHAUSTED, HasSubstr("--max_inflight_mb")));
   EncodeStreamCall resumed(server);
   start = First("encoder", last.state());
   *start.mutable_chunk() = Part(Form::kIds, 9, kLength);

@@ -29,6 +29,7 @@
 #include "tests/testing/certificates.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/protos.h"
 #include "tests/testing/small_reader.h"
 #include "tests/testing/test_files.h"
 #include "tests/testing/translator_files.h"
@@ -101,13 +102,8 @@ class EverythingAtOnceTest : public ::testing::Test {
     google::protobuf::SetLogHandler(nullptr);
     models::WriteSmallModel(repository_, "classifier/1");
     models::WriteSmallModel(repository_, "extra/1");
-    nlohmann::json encoder = models::SmallLanguageModelConfig();
-    encoder.erase("task");
-    encoder["pooling"] = "none";
-    models::TestTensors tensors = models::SmallLanguageModelTensors();
-    tensors.erase("out.weight");
-    tensors.erase("out.bias");
-    models::WriteModel(repository_, "encoder/1", encoder, tensors);
+    models::WriteEncoder(repository_, "encoder/1", models::SmallLanguageModelConfig(),
+                         models::SmallLanguageModelTensors());
     models::WriteSmallLanguageModel(repository_, "lm/1");
     models::WriteSmallReader(repository_, "reader/1");
     models::WriteSmallTranslator(repository_, "translator/1");
@@ -115,9 +111,7 @@ class EverythingAtOnceTest : public ::testing::Test {
   ~EverythingAtOnceTest() override { StopCallers(); }
 
   void Start(const server::Options& options) {
-    auto started = server::Server::StartOn(std::make_unique<FailingBackend>(devices_), options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
+    server_ = server::Server::StartOn(std::make_unique<FailingBackend>(devices_), options).value();
     uses_tls_ = options.security.has_tls();
     metrics_port_ = server_->metrics_address().port;
     http_port_ = server_->http_address()->port;
@@ -134,10 +128,12 @@ class EverythingAtOnceTest : public ::testing::Test {
     }
     return grpc::CreateCustomChannel(server_->address().ToString(), credentials, arguments);
   }
-  static void Prepare(grpc::ClientContext* context) {
-    context->AddMetadata("authorization", absl::StrCat("Bearer ", kToken));
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  }
+  struct Context : grpc::ClientContext {
+    Context() {
+      AddMetadata("authorization", absl::StrCat("Bearer ", kToken));
+      set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    }
+  };
 
   std::string Http(const std::string& request) const {
     if (uses_tls_) return ExchangeOverTls(http_port_, request);
@@ -223,8 +219,7 @@ class EverythingAtOnceTest : public ::testing::Test {
   static Outcome Ask(Stub* stub,
                      grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                      const Request& request) {
-    grpc::ClientContext context;
-    Prepare(&context);
+    Context context;
     Response response;
     const grpc::Status status = (stub->*method)(&context, request, &response);
     return Answered(status, response);
@@ -232,63 +227,47 @@ class EverythingAtOnceTest : public ::testing::Test {
 
   void StartUnaryCallers() {
     Call("classify", {}, [this] {
-      v1::ClassifyRequest request;
-      request.set_model("classifier");
-      for (const char* text : {"a b c", "c", "b b"}) *request.add_sequences() = Text(text);
-      return Ask(stub_.get(), &Stub::Classify, request);
+      return Ask(stub_.get(), &Stub::Classify,
+                 Message<v1::ClassifyRequest>("model: 'classifier' sequences: [{ text: 'a b c' }, "
+                                              "{ text: 'c' }, { text: 'b b' }]"));
     });
     Call("encode, each on a connection of its own", {}, [this] {
-      v1::EncodeRequest request;
-      request.set_model("encoder");
-      *request.add_sequences() = Text("a b c a");
-      request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
-      return Ask(v1::InferenceService::NewStub(NewChannel()).get(), &Stub::Encode, request);
+      return Ask(v1::InferenceService::NewStub(NewChannel()).get(), &Stub::Encode,
+                 Message<v1::EncodeRequest>("model: 'encoder' sequences { text: 'a b c a' } "
+                                            "output_format: OUTPUT_FORMAT_RAW_FLOAT32"));
     });
     Call("score", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
-      v1::ScoreRequest request;
-      request.set_model("lm");
-      *request.add_sequences() = Text("a b c a");
-      request.set_return_states(true);
+      Context context;
+      const auto request = Message<v1::ScoreRequest>(
+          "model: 'lm' sequences { text: 'a b c a' } return_states: true");
       v1::ScoreResponse response;
       const grpc::Status status = stub_->Score(&context, request, &response);
       for (v1::Score& score : *response.mutable_scores()) score.clear_state();  // has the version
       return Answered(status, response);
     });
     Call("answer", {}, [this] {
-      v1::AnswerRequest request;
-      request.set_model("reader");
-      v1::Query* const query = request.add_queries();
-      query->set_question("a b?");
-      query->add_passages("c d a b .");
-      query->add_passages("e f");
-      return Ask(stub_.get(), &Stub::Answer, request);
+      return Ask(stub_.get(), &Stub::Answer,
+                 Message<v1::AnswerRequest>("model: 'reader' queries { question: 'a b?' "
+                                            "passages: ['c d a b .', 'e f'] }"));
     });
     // A device that fails takes the sequences with it that have begun there.
     Call("translate", {StatusCode::UNAVAILABLE}, [this] {
-      v1::TranslateRequest request;
-      request.set_model("translator");
-      *request.add_sequences() = Text("a b");
-      request.set_max_new_tokens(4);
-      return Ask(stub_.get(), &Stub::Translate, request);
+      return Ask(stub_.get(), &Stub::Translate,
+                 Message<v1::TranslateRequest>(
+                     "model: 'translator' sequences { text: 'a b' } max_new_tokens: 4"));
     });
     Call("lists of models", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       v1::ListModelsResponse response;
       const grpc::Status status = stub_->ListModels(&context, v1::ListModelsRequest(), &response);
       return status.ok() ? Outcome() : Failed(status);
     });
     Call("a model that comes and goes", {StatusCode::NOT_FOUND}, [this] {
-      v1::ClassifyRequest request;
-      request.set_model("extra");
-      *request.add_sequences() = Text("a b c");
-      return Ask(stub_.get(), &Stub::Classify, request);
+      return Ask(stub_.get(), &Stub::Classify,
+                 Message<v1::ClassifyRequest>("model: 'extra' sequences { text: 'a b c' }"));
     });
     Call("infer", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       inference::ModelInferResponse response;
       const grpc::Status status = open_stub_->ModelInfer(&context, InferRequest(), &response);
       if (!status.ok()) return Failed(status);
@@ -298,31 +277,19 @@ class EverythingAtOnceTest : public ::testing::Test {
   }
 
   static inference::ModelInferRequest InferRequest() {
-    inference::ModelInferRequest request;
-    request.set_model_name("classifier");
-    auto* const input = request.add_inputs();
-    input->set_name("text");
-    input->set_datatype("BYTES");
-    input->add_shape(1);
-    input->mutable_contents()->add_bytes_contents("a b c");
-    return request;
+    return Message<inference::ModelInferRequest>(
+        "model_name: 'classifier' inputs { name: 'text' datatype: 'BYTES' shape: 1 "
+        "contents { bytes_contents: 'a b c' } }");
   }
   static v1::GenerateRequest GenerateRequest(int tokens) {
-    v1::GenerateRequest request;
-    request.set_model("lm");
-    *request.mutable_prompt() = Text("a b");
-    request.set_max_new_tokens(tokens);
-    request.set_min_new_tokens(tokens);
-    request.set_num_samples(2);
-    request.mutable_sampling()->set_temperature(1);
-    request.mutable_sampling()->set_seed(7);
-    return request;
+    return Message<v1::GenerateRequest>(absl::StrCat(
+        "model: 'lm' prompt { text: 'a b' } num_samples: 2 sampling { temperature: 1 seed: 7 } ",
+        "max_new_tokens: ", tokens, " min_new_tokens: ", tokens));
   }
 
   void StartStreams() {
     Call("generate", {StatusCode::UNAVAILABLE}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       const auto reader = stub_->Generate(&context, GenerateRequest(20));
       std::vector<std::string> ids(2);
       v1::GenerateResponse response;
@@ -335,8 +302,7 @@ class EverythingAtOnceTest : public ::testing::Test {
       return Outcome{StatusCode::OK, "", ids[0] + "| " + ids[1]};
     });
     Call("a stream of chunks", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       const auto stream = stub_->EncodeStream(&context);
       v1::EncodeStreamRequest request;
       request.mutable_start()->set_model("encoder");
@@ -359,8 +325,7 @@ class EverythingAtOnceTest : public ::testing::Test {
       return Outcome{StatusCode::OK, "", answer};
     });
     Call("a stream of requests", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       const auto stream = open_stub_->ModelStreamInfer(&context);
       for (int i = 0; i < 5; ++i) stream->Write(InferRequest());
       stream->WritesDone();
@@ -379,8 +344,7 @@ class EverythingAtOnceTest : public ::testing::Test {
   // Waits until the connection has come to an answer. Callers that wait for none would fill it faster than the server reads, and the answers
   // of the others on it would come too late.
   void AwaitAnswer() const {
-    grpc::ClientContext context;
-    Prepare(&context);
+    Context context;
     v1::ListModelsResponse response;
     (void)stub_->ListModels(&context, v1::ListModelsRequest(), &response);
   }
@@ -390,8 +354,7 @@ class EverythingAtOnceTest : public ::testing::Test {
     const std::set<StatusCode> ended = {StatusCode::CANCELLED, StatusCode::DEADLINE_EXCEEDED,
                                         StatusCode::RESOURCE_EXHAUSTED, StatusCode::UNAVAILABLE};
     Call("texts that are cancelled", ended, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       const auto reader = stub_->Generate(&context, GenerateRequest(1000));
       v1::GenerateResponse response;
       reader->Read(&response);
@@ -399,8 +362,7 @@ class EverythingAtOnceTest : public ::testing::Test {
       return Failed(reader->Finish());
     });
     Call("calls out of time", ended, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(2));
       v1::ClassifyRequest request;
       request.set_model("classifier");
@@ -411,8 +373,7 @@ class EverythingAtOnceTest : public ::testing::Test {
       return outcome;
     });
     Call("streams that are cancelled", ended, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
+      Context context;
       const auto stream = open_stub_->ModelStreamInfer(&context);
       for (int i = 0; i < 5; ++i) stream->Write(InferRequest());
       context.TryCancel();
@@ -452,12 +413,7 @@ class EverythingAtOnceTest : public ::testing::Test {
   }
   double Metric(const std::string& series) const { return MetricAt(metrics_port_, series); }
 
-  const Certificate authority_{[] {
-    CertificateOptions options;
-    options.name = "authority";
-    options.authority = true;
-    return options;
-  }()};
+  const Certificate authority_{{"authority", 0, true}};
   models::TempDirectory repository_;
   models::TempDirectory staged_;  // in the same file system
   const std::shared_ptr<FailingDevices> devices_ = std::make_shared<FailingDevices>(2);

@@ -1,21 +1,20 @@
 // Generate over the wire with the bundled language model: known texts, the same tokens however they are asked for,
 // and clients that are slow, late or gone.
 #include <fstream>
-#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/server_fixture.h"
+#include "tests/integration/unread_call.h"
 #include "tests/testing/checkpoints.h"
+#include "tests/testing/in_threads.h"
 #include "tests/testing/poll.h"
-#include "tests/testing/unread_call.h"
 
 namespace sru::testing {
 namespace {
@@ -102,16 +101,13 @@ class GenerateTest : public ::testing::Test {
   }
 
   static void ExpectNothingLeft(RunningServer& server) {
-    EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 0; }));
-    EXPECT_TRUE(PollUntil([&] { return server.Metric(kUsedSlots) == 0; }));
-    EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
-    EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") == 0; }));
+    EXPECT_TRUE(server.Becomes("sru_open_streams", 0));
+    EXPECT_TRUE(server.Becomes(kUsedSlots, 0));
+    server.ExpectIdle();
   }
 
-  static RunningServer* server_;
+  static inline RunningServer* server_ = nullptr;
 };
-
-RunningServer* GenerateTest::server_ = nullptr;
 
 TEST_F(GenerateTest, TheMostProbableTextsAreThoseOfTheCheckpoint) {
   const auto path = CheckpointsDirectory() / "lm_war_and_peace" / "expected.jsonl";
@@ -144,18 +140,14 @@ TEST_F(GenerateTest, ASeedGivesTheSameTextAloneAndUnderLoad) {
   const Text alone = MustGenerate(Sampled(kPrompt, 80, 7));
   EXPECT_EQ(alone.ids.size(), 80);
   EXPECT_NE(MustGenerate(Sampled(kPrompt, 80, 8)).ids, alone.ids);
-  std::vector<std::thread> others;
   std::vector<Text> again(4);
-  for (int i = 0; i < 8; ++i) {
-    others.emplace_back([i, &again] {
-      if (i < 4) {
-        again[i] = MustGenerate(Sampled(kPrompt, 80, 7));
-      } else {
-        MustGenerate(Sampled(std::string(static_cast<size_t>(i) * 31, 'a'), 60 + i, i));
-      }
-    });
-  }
-  for (std::thread& thread : others) thread.join();
+  InThreads(8, [&again](int i) {
+    if (i < 4) {
+      again[i] = MustGenerate(Sampled(kPrompt, 80, 7));
+    } else {
+      MustGenerate(Sampled(std::string(static_cast<size_t>(i) * 31, 'a'), 60 + i, i));
+    }
+  });
   for (const Text& text : again) {
     EXPECT_EQ(text.ids, alone.ids);
     EXPECT_EQ(text.text, alone.text);
@@ -210,9 +202,7 @@ TEST_F(GenerateTest, AnEchoHasTheLogProbabilitiesOfAScore) {
   score_request.add_sequences()->set_text(kPrompt);
   score_request.set_token_log_probs(true);
   score_request.set_top_candidates(3);
-  v1::ScoreResponse scores;
-  grpc::ClientContext context;
-  ASSERT_TRUE(server_->stub().Score(&context, score_request, &scores).ok());
+  const v1::ScoreResponse scores = server_->Must(score_request);
   const v1::Score& score = scores.scores(0);
   v1::GenerateRequest request = Request(kPrompt, 10);
   request.set_echo(true);
@@ -264,7 +254,6 @@ TEST_F(GenerateTest, ADrainGivesAStateWithWhichAnotherServerGoesOn) {
   server::Options options = Options();
   options.drain_timeout = absl::Milliseconds(300);
   RunningServer first(options);
-  ASSERT_TRUE(first.started());
   constexpr int kMany = 1 << 20;
   std::vector<Text> cut;
   grpc::Status status;
@@ -296,14 +285,12 @@ TEST_F(GenerateTest, AClientThatNeverReadsIsPausedAndThenGivenUp) {
     GTEST_SKIP() << "gRPC's library keeps answers for any length of time";
   }
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
-  UnreadCall unread(server.server().address().port, "/sru.v1.InferenceService/Generate",
+  UnreadCall unread(server.port(), "/sru.v1.InferenceService/Generate",
                     Request(kPrompt, 1 << 20).SerializeAsString());
-  EXPECT_TRUE(PollUntil([&] {
-    return server.Metric(
-               "sru_generate_calls{model=\"war_and_peace\",version=\"1\",state="
-               "\"paused\"}") == 1;
-  }));
+  EXPECT_TRUE(
+      server.Becomes("sru_generate_calls{model=\"war_and_peace\",version=\"1\",state="
+                     "\"paused\"}",
+                     1));
   const double tokens =
       server.Metric("sru_generated_tokens_total{model=\"war_and_peace\",version=\"1\"}");
   EXPECT_LT(tokens, 200);

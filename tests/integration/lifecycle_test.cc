@@ -2,11 +2,8 @@
 // readiness, metrics and ListModels meanwhile.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/background_calls.h"
 #include "tests/integration/server_fixture.h"
+#include "tests/testing/in_threads.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
 #include "tests/testing/test_files.h"
@@ -21,6 +19,9 @@
 namespace sru::testing {
 namespace {
 
+using ::grpc::StatusCode;
+using server::lifecycle::ModelControl;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -28,23 +29,21 @@ using ::testing::Not;
 
 class LifecycleTest : public ::testing::Test {
  protected:
-  server::Options Options(server::lifecycle::ModelControl control) const {
+  server::Options Options(ModelControl control) const {
     server::Options options = TestOptions(repository_.path());
     options.models.control = control;
     options.models.poll_interval = absl::Milliseconds(20);
     // Most of these tests take the only model away on purpose.
     options.models.empty_repository_grace = absl::ZeroDuration();
-    if (control == server::lifecycle::ModelControl::kExplicit) {
+    if (control == ModelControl::kExplicit) {
       options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     }
     return options;
   }
   void Start(const server::Options& options) {
     server_ = std::make_unique<RunningServer>(options);
-    ASSERT_TRUE(server_->started());
     if (!options.admin_listen.has_value()) return;
-    admin_channel_ = MakeChannel(server_->server().admin_address()->ToString());
-    admin_ = v1::AdminService::NewStub(admin_channel_);
+    admin_ = server_->AdminStub();
   }
 
   // Publishes as FORMAT.md says: writes under a hidden name, then renames.
@@ -62,8 +61,7 @@ class LifecycleTest : public ::testing::Test {
     request.set_model(model);
     request.set_version(version);
     request.add_sequences()->set_text("a b c");
-    v1::ClassifyResponse ignored;
-    return server_->Classify(request, response != nullptr ? response : &ignored);
+    return response != nullptr ? server_->Call(request, response) : server_->Call(request);
   }
   // The version that answers; 0 if none does.
   int64_t Answering(const std::string& model) {
@@ -72,9 +70,7 @@ class LifecycleTest : public ::testing::Test {
   }
 
   std::vector<v1::ModelStatus> Statuses() {
-    grpc::ClientContext context;
-    v1::ListModelsResponse response;
-    EXPECT_TRUE(server_->stub().ListModels(&context, v1::ListModelsRequest(), &response).ok());
+    const v1::ListModelsResponse response = server_->Must(v1::ListModelsRequest());
     return {response.statuses().begin(), response.statuses().end()};
   }
   std::vector<std::string> States() {
@@ -95,31 +91,21 @@ class LifecycleTest : public ::testing::Test {
   }
   grpc::Status Unload(const std::string& model) { return UnloadModel(*admin_, model); }
 
-  // "SERVING", "NOT_SERVING", or the code of an error.
-  std::string Health(const std::string& service) {
-    std::string request;
-    if (!service.empty()) request = absl::StrCat("\n", std::string(1, service.size()), service);
-    std::string response;
-    const grpc::Status status =
-        server_->CallRaw("/grpc.health.v1.Health/Check", request, &response);
-    if (!status.ok()) return absl::StrCat("code ", status.error_code());
-    return response == std::string("\x08\x01", 2) ? "SERVING" : "NOT_SERVING";
-  }
+  std::string Health(const std::string& service) { return server_->Health(service); }
 
   models::TempDirectory repository_;
   std::unique_ptr<RunningServer> server_;
-  std::shared_ptr<grpc::Channel> admin_channel_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
 };
 
 TEST_F(LifecycleTest, PollingFollowsTheRepository) {
   Publish("m/1");
-  Start(Options(server::lifecycle::ModelControl::kPoll));
+  Start(Options(ModelControl::kPoll));
   EXPECT_EQ(Answering("m"), 1);
   Publish("m/2");
   ASSERT_TRUE(PollUntil([this] { return Answering("m") == 2; }));
   ASSERT_TRUE(PollUntil([this] { return States() == std::vector<std::string>{"m:2 READY"}; }));
-  EXPECT_EQ(Classify("m", 1).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Classify("m", 1).error_code(), StatusCode::NOT_FOUND);
   EXPECT_EQ(server_->Metric("sru_model_loads_total{model=\"m\"}"), 2);
 
   // The new version is broken: the old one continues, and everybody is told why.
@@ -138,7 +124,7 @@ TEST_F(LifecycleTest, PollingFollowsTheRepository) {
   ASSERT_TRUE(PollUntil([this] { return Answering("n") == 7; }));
   Delete("m");
   ASSERT_TRUE(PollUntil([this] { return States() == std::vector<std::string>{"n:7 READY"}; }));
-  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Classify("m").error_code(), StatusCode::NOT_FOUND);
   EXPECT_EQ(Health("m"), "NOT_SERVING");
   EXPECT_EQ(Health(""), "SERVING");
   EXPECT_THAT(server_->Get("/metrics").body, Not(HasSubstr("model=\"m\"")));
@@ -156,7 +142,7 @@ TEST_F(LifecycleTest, PollingFollowsTheRepository) {
 }
 
 TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
-  Start(Options(server::lifecycle::ModelControl::kPoll));
+  Start(Options(ModelControl::kPoll));
   EXPECT_EQ(server_->Get("/readyz").status, 503);
   EXPECT_EQ(server_->Get("/readyz").body,
             "not ready: no model is loaded; see sru_client models --status\n");
@@ -167,16 +153,16 @@ TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
 
 TEST_F(LifecycleTest, AVolumeThatIsNotMountedForAMomentUnloadsNothing) {
   Publish("m/1");
-  server::Options options = Options(server::lifecycle::ModelControl::kPoll);
+  server::Options options = Options(ModelControl::kPoll);
   options.models.empty_repository_grace = absl::Hours(1);
   Start(options);
   EXPECT_EQ(server_->Metric("sru_model_repository_emptied"), 0);
   std::filesystem::rename(repository_.path("m"), repository_.path(".m"));
-  ASSERT_TRUE(PollUntil([this] { return server_->Metric("sru_model_repository_emptied") == 1; }));
+  ASSERT_TRUE(server_->Becomes("sru_model_repository_emptied", 1));
   EXPECT_EQ(Answering("m"), 1);
   EXPECT_EQ(server_->Get("/readyz").status, 200);
   std::filesystem::rename(repository_.path(".m"), repository_.path("m"));
-  ASSERT_TRUE(PollUntil([this] { return server_->Metric("sru_model_repository_emptied") == 0; }));
+  ASSERT_TRUE(server_->Becomes("sru_model_repository_emptied", 0));
   EXPECT_EQ(Answering("m"), 1);
   EXPECT_EQ(server_->Metric("sru_model_loads_total{model=\"m\"}"), 1);
 }
@@ -184,7 +170,7 @@ TEST_F(LifecycleTest, AVolumeThatIsNotMountedForAMomentUnloadsNothing) {
 // SIGHUP.
 TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
   Publish("m/1");
-  server::Options options = Options(server::lifecycle::ModelControl::kPoll);
+  server::Options options = Options(ModelControl::kPoll);
   options.models.poll_interval = absl::Hours(1);
   Start(options);
   Publish("m/2");
@@ -210,14 +196,13 @@ TEST_F(LifecycleTest, AVersionThatIsCopiedOverWithItsTimesAnswers) {
   models::WriteModel(repository_, ".a", models::SmallConfig(), tensors);
   for (float& bias : tensors.at("out.bias").values) bias += bias > 0 ? -7 : 7;
   models::WriteModel(repository_, ".b", models::SmallConfig(), tensors);
-  for (const auto control :
-       {server::lifecycle::ModelControl::kPoll, server::lifecycle::ModelControl::kExplicit}) {
+  for (const auto control : {ModelControl::kPoll, ModelControl::kExplicit}) {
     Delete("m");
     std::filesystem::create_directory(repository_.path("m"));
     std::filesystem::copy(repository_.path(".a"), repository_.path("m/1"));
     fix_times("m/1");
     server::Options options = Options(control);
-    if (control == server::lifecycle::ModelControl::kExplicit) options.models.load_models = {"m"};
+    if (control == ModelControl::kExplicit) options.models.load_models = {"m"};
     Start(options);
     const auto logit = [this] {
       v1::ClassifyResponse response;
@@ -229,7 +214,7 @@ TEST_F(LifecycleTest, AVersionThatIsCopiedOverWithItsTimesAnswers) {
                           std::filesystem::copy_options::overwrite_existing |
                               std::filesystem::copy_options::recursive);
     fix_times("m/1");
-    if (control == server::lifecycle::ModelControl::kExplicit) {
+    if (control == ModelControl::kExplicit) {
       EXPECT_TRUE(Load("m").ok());
     }
     EXPECT_TRUE(PollUntil([&] { return logit() != before; }));
@@ -240,7 +225,7 @@ TEST_F(LifecycleTest, AVersionThatIsCopiedOverWithItsTimesAnswers) {
 // the file this test would die of SIGBUS.
 TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
   Publish("m/1");
-  server::Options options = Options(server::lifecycle::ModelControl::kPoll);
+  server::Options options = Options(ModelControl::kPoll);
   options.batching.backend = "reference";
   Start(options);
   v1::ClassifyResponse before;
@@ -261,13 +246,12 @@ TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
 TEST_F(LifecycleTest, AdminLoadsAndUnloads) {
   Publish("m/1");
   Publish("n/1");
-  Start(Options(server::lifecycle::ModelControl::kExplicit));
+  Start(Options(ModelControl::kExplicit));
   EXPECT_EQ(server_->Get("/readyz").status, 200);  // nobody has asked for a model
-  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Classify("m").error_code(), StatusCode::NOT_FOUND);
 
   v1::LoadModelResponse loaded;
-  grpc::Status status = Load("m", &loaded);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_TRUE(Load("m", &loaded).ok());
   ASSERT_EQ(loaded.statuses_size(), 1);
   EXPECT_EQ(loaded.statuses(0).state(), v1::ModelStatus::READY);
   EXPECT_EQ(loaded.statuses(0).version(), 1);
@@ -280,21 +264,19 @@ TEST_F(LifecycleTest, AdminLoadsAndUnloads) {
 
   Publish("m/3");
   repository_.Write("m/3/vocab.txt", "too\nshort\n");
-  status = Load("m");
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("m/3/vocab.txt"));
-  EXPECT_THAT(status.error_message(), HasSubstr("version 2 is served"));
+  EXPECT_THAT(Load("m"),
+              Fails(StatusCode::FAILED_PRECONDITION,
+                    AllOf(HasSubstr("m/3/vocab.txt"), HasSubstr("version 2 is served"))));
   EXPECT_EQ(Answering("m"), 2);
 
-  status = Unload("m");
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  ASSERT_TRUE(Unload("m").ok());
+  EXPECT_EQ(Classify("m").error_code(), StatusCode::NOT_FOUND);
   EXPECT_EQ(Health("m"), "NOT_SERVING");
   EXPECT_TRUE(PollUntil([this] { return States().empty(); }));
   EXPECT_THAT(server_->Get("/metrics").body, Not(HasSubstr("model=\"m\"")));
-  EXPECT_EQ(Unload("m").error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(Unload("n").error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(Load("unknown").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Unload("m").error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(Unload("n").error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(Load("unknown").error_code(), StatusCode::NOT_FOUND);
   EXPECT_EQ(server_->Metric(
                 "sru_requests_total{code=\"OK\",method=\"LoadModel\",model=\"\",version=\"\"}"),
             2);
@@ -303,15 +285,15 @@ TEST_F(LifecycleTest, AdminLoadsAndUnloads) {
 TEST_F(LifecycleTest, NamesCannotLeaveTheRepository) {
   Publish("inside/m/1");
   Publish("outside/1");
-  server::Options options = Options(server::lifecycle::ModelControl::kExplicit);
+  server::Options options = Options(ModelControl::kExplicit);
   options.models.repository = repository_.path("inside");
   Start(options);
   for (const std::string& name :
        {std::string(), std::string("."), std::string(".."), std::string("../outside"),
         std::string("m/../../outside"), repository_.path("outside"), std::string("m/1"),
         std::string("m\0", 2), std::string("m\n"), std::string(1000, 'm')}) {
-    EXPECT_EQ(Load(name).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << name;
-    EXPECT_EQ(Unload(name).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << name;
+    EXPECT_EQ(Load(name).error_code(), StatusCode::INVALID_ARGUMENT) << name;
+    EXPECT_EQ(Unload(name).error_code(), StatusCode::INVALID_ARGUMENT) << name;
   }
   EXPECT_THAT(States(), IsEmpty());
   EXPECT_TRUE(Load("m").ok());
@@ -319,19 +301,18 @@ TEST_F(LifecycleTest, NamesCannotLeaveTheRepository) {
 
 TEST_F(LifecycleTest, LoadingTheSameModelFromManyCallersLoadsItOnce) {
   Publish("m/1");
-  Start(Options(server::lifecycle::ModelControl::kExplicit));
-  std::vector<grpc::Status> statuses(8);
-  std::vector<std::thread> callers;
-  for (grpc::Status& status : statuses) callers.emplace_back([&] { status = Load("m"); });
-  for (std::thread& caller : callers) caller.join();
-  for (const grpc::Status& status : statuses) EXPECT_TRUE(status.ok()) << status.error_message();
+  Start(Options(ModelControl::kExplicit));
+  InThreads(8, [this](int /*thread*/) {
+    const grpc::Status status = Load("m");
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  });
   EXPECT_EQ(server_->Metric("sru_model_loads_total{model=\"m\"}"), 1);
   EXPECT_EQ(server_->Metric("sru_model_load_duration_seconds_count"), 1);
 }
 
 TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
   Publish("m/1");
-  server::Options options = Options(server::lifecycle::ModelControl::kExplicit);
+  server::Options options = Options(ModelControl::kExplicit);
   options.models.load_models = {"m"};
   options.batching.backend = "reference";  // slow enough to have a queue
   options.batching.engine.instances = 1;
@@ -353,7 +334,7 @@ TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
   };
   ASSERT_TRUE(PollUntil([&] { return seen() >= kCalls; }));
   ASSERT_TRUE(Unload("m").ok());
-  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Classify("m").error_code(), StatusCode::NOT_FOUND);
   for (const grpc::Status& status : calls.Wait()) {
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
@@ -362,34 +343,34 @@ TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
 
 TEST_F(LifecycleTest, AdminIsOffByDefaultAndApartFromInference) {
   Publish("m/1");
-  server::Options options = Options(server::lifecycle::ModelControl::kExplicit);
+  server::Options options = Options(ModelControl::kExplicit);
   options.admin_listen.reset();
   Start(options);
   EXPECT_FALSE(server_->server().admin_address().has_value());
   EXPECT_EQ(server_->CallRaw("/sru.v1.AdminService/LoadModel", "").error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
+            StatusCode::UNIMPLEMENTED);
 
-  Start(Options(server::lifecycle::ModelControl::kExplicit));
+  Start(Options(ModelControl::kExplicit));
   EXPECT_EQ(server_->CallRaw("/sru.v1.AdminService/LoadModel", "").error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
-  const auto inference = v1::InferenceService::NewStub(admin_channel_);
+            StatusCode::UNIMPLEMENTED);
+  const auto inference =
+      v1::InferenceService::NewStub(MakeChannel(server_->server().admin_address()->ToString()));
   grpc::ClientContext context;
   v1::ListModelsResponse response;
   EXPECT_EQ(inference->ListModels(&context, v1::ListModelsRequest(), &response).error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
+            StatusCode::UNIMPLEMENTED);
   EXPECT_TRUE(server_->server().Drain());
 }
 
 TEST_F(LifecycleTest, AdminNeedsExplicitControl) {
   Publish("m/1");
-  for (const server::lifecycle::ModelControl control :
-       {server::lifecycle::ModelControl::kStatic, server::lifecycle::ModelControl::kPoll}) {
+  for (const ModelControl control : {ModelControl::kStatic, ModelControl::kPoll}) {
     server::Options options = Options(control);
     options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     Start(options);
     for (const grpc::Status& status : {Load("m"), Unload("m")}) {
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-      EXPECT_THAT(status.error_message(), HasSubstr("--model_control=explicit"));
+      EXPECT_THAT(status,
+                  Fails(StatusCode::FAILED_PRECONDITION, HasSubstr("--model_control=explicit")));
     }
     EXPECT_EQ(Answering("m"), 1);
   }
@@ -397,7 +378,7 @@ TEST_F(LifecycleTest, AdminNeedsExplicitControl) {
 
 TEST_F(LifecycleTest, TheCommandLineLoadsAndUnloads) {
   Publish("m/1");
-  Start(Options(server::lifecycle::ModelControl::kExplicit));
+  Start(Options(ModelControl::kExplicit));
   const std::string address = "--address=" + server_->server().admin_address()->ToString();
   Subprocess load({SRU_CLIENT_BINARY, "admin", address, "load", "m"});
   EXPECT_EQ(load.Wait(), 0) << load.err();

@@ -134,24 +134,19 @@ class LoopLagTestBase : public ::testing::Test {
     models::WriteSmallReader(*repository_, "reader/1");
     models::WriteSmallTranslator(*repository_, "translator/1");
     nlohmann::json encoder = models::SmallLanguageModelConfig();
-    encoder.erase("task");
-    encoder["pooling"] = "none";
     encoder["encoder"]["hidden_size"] = 128;
     models::TestTensors tensors = models::SmallLanguageModelTensors();
-    tensors.erase("out.weight");
-    tensors.erase("out.bias");
     tensors["encoder.rnn_lst.0.weight"] = models::MakeTensor({4, 512});
     for (const char* name : {"encoder.rnn_lst.0.weight_c", "encoder.rnn_lst.0.bias"}) {
       tensors[name] = models::MakeTensor({256});
     }
-    models::WriteModel(*repository_, "encoder/1", encoder, tensors);
+    models::WriteEncoder(*repository_, "encoder/1", encoder, tensors);
     // Where it may, the server goes before other programs, whose work would delay the loop, too. Its threads inherit this.
     stopping_ = false;
     setpriority(PRIO_PROCESS, 0, -10);
     server::Options options = TestOptions(repository_->path());
     options.transport.io_threads = 1;
     server_ = new RunningServer(options);
-    if (!server_->started()) return;
     texts_ = new std::thread(&WriteTexts);
   }
   static void TearDownTestSuite() {
@@ -269,7 +264,7 @@ class LoopLagTestBase : public ::testing::Test {
     return status;
   }
   static HttpResponse Post(const char* path, const std::string& json) {
-    return HttpExchange(server_->server().http_address()->port,
+    return HttpExchange(server_->http_port(),
                         absl::StrCat("POST ", path,
                                      " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                                      "Content-Type: application/json\r\nContent-Length: ",

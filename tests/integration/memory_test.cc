@@ -1,18 +1,15 @@
 // The memory that callers can make a real server hold, and its refusal to hold more: compressed
 // messages, the budget of calls, answers that nobody takes.
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/testing/poll.h"
+#include "tests/integration/unread_call.h"
 #include "tests/testing/slow_connection.h"
-#include "tests/testing/unread_call.h"
 
 namespace sru::testing {
 namespace {
@@ -62,11 +59,9 @@ TEST_P(CompressionTest, IsRefusedOnBothPorts) {
   options.models.control = server::lifecycle::ModelControl::kExplicit;
   options.models.load_models = {"trec"};
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   EXPECT_EQ(Classify(&server).error_code(), StatusCode::UNIMPLEMENTED);
 
-  const auto admin =
-      v1::AdminService::NewStub(MakeChannel(server.server().admin_address()->ToString()));
+  const auto admin = server.AdminStub();
   grpc::ClientContext context;
   context.set_compression_algorithm(GetParam());
   v1::LoadModelRequest load;
@@ -74,15 +69,13 @@ TEST_P(CompressionTest, IsRefusedOnBothPorts) {
   v1::LoadModelResponse loaded;
   EXPECT_EQ(admin->LoadModel(&context, load, &loaded).error_code(), StatusCode::UNIMPLEMENTED);
 
-  v1::ClassifyResponse response;
-  EXPECT_TRUE(server.Classify(Question(), &response).ok());
+  server.Must(Question());
 }
 
 TEST_P(CompressionTest, IsTakenWithTheFlag) {
   server::Options options = TestOptions(kBundledRepository);
   options.memory.allow_compression = true;
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   const grpc::Status status = Classify(&server);
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
@@ -95,32 +88,28 @@ TEST(MemoryTest, LimitsAndBytesCanBeSeen) {
   options.memory.max_receive_mb = 100;
   options.memory.max_inflight_mb = 50;
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   EXPECT_EQ(server.Metric("sru_receive_memory_limit_bytes"), 100e6);
   EXPECT_EQ(server.Metric("sru_inflight_limit_bytes"), 50e6);
   EXPECT_EQ(server.Metric("sru_received_message_bytes_total"), 0);
-  v1::ClassifyResponse response;
-  ASSERT_TRUE(server.Classify(Question(), &response).ok());
+  server.Must(Question());
   EXPECT_EQ(server.Metric("sru_received_message_bytes_total"),
             static_cast<double>(Question().ByteSizeLong()));
-  EXPECT_TRUE(PollUntil([&server] { return server.Metric("sru_inflight_bytes") == 0; }));
+  EXPECT_TRUE(server.Becomes("sru_inflight_bytes", 0));
 }
 
 TEST(MemoryTest, ACallThatCanNeverFitIsToldSo) {
   server::Options options = TestOptions(kBundledRepository);
   options.memory.max_inflight_mb = 1;
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   v1::EncodeResponse response;
-  const grpc::Status status = server.Encode(TokenVectors(1), &response);
+  const grpc::Status status = server.Call(TokenVectors(1), &response);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("--max_inflight_mb"));
   EXPECT_THAT(status.error_message(), HasSubstr("send smaller calls"));
   EXPECT_FALSE(HasRetryInfo(status));
   EXPECT_EQ(server.Metric(kMemoryRejections), 1);
-  v1::ClassifyResponse classified;
-  EXPECT_TRUE(server.Classify(Question(), &classified).ok());
-  EXPECT_TRUE(PollUntil([&server] { return server.Metric("sru_inflight_bytes") == 0; }));
+  server.Must(Question());
+  EXPECT_TRUE(server.Becomes("sru_inflight_bytes", 0));
 }
 
 TEST(MemoryTest, AnswersThatNobodyTakesCountUntilTheirConnectionEnds) {
@@ -128,28 +117,26 @@ TEST(MemoryTest, AnswersThatNobodyTakesCountUntilTheirConnectionEnds) {
   options.memory.max_inflight_mb = 5;  // of which one caller gets four fifths
   options.memory.send_timeout = absl::InfiniteDuration();
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   const std::string message = TokenVectors(1).SerializeAsString();
-  const int port = server.server().address().port;
+  const int port = server.port();
   std::vector<std::unique_ptr<UnreadCall>> unread;
   for (int i = 0; i < 5; ++i) {
     unread.push_back(std::make_unique<UnreadCall>(port, kEncode, message));
-    ASSERT_TRUE(PollUntil([&] { return server.Metric("sru_unsent_answers") == i + 1; }));
+    ASSERT_TRUE(server.Becomes("sru_unsent_answers", i + 1));
   }
   // Each takes 512 KiB now, and three times as much while a further one is computed.
   EXPECT_GE(server.Metric("sru_inflight_bytes"), 5 * 512 * 1024);
   v1::EncodeResponse response;
-  grpc::Status status = server.Encode(TokenVectors(1), &response);
+  grpc::Status status = server.Call(TokenVectors(1), &response);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("retry later"));
   EXPECT_TRUE(HasRetryInfo(status));
   EXPECT_EQ(server.Metric(kMemoryRejections), 1);
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") == 0; }))
-      << "they were answered";
+  EXPECT_TRUE(server.Becomes("sru_requests_in_flight", 0)) << "they were answered";
 
   for (auto& call : unread) call->Close();
-  EXPECT_TRUE(PollUntil([&server] { return server.Metric("sru_inflight_bytes") == 0; }));
-  status = server.Encode(TokenVectors(1), &response);
+  EXPECT_TRUE(server.Becomes("sru_inflight_bytes", 0));
+  status = server.Call(TokenVectors(1), &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
@@ -160,15 +147,13 @@ TEST(MemoryTest, AnAnswerThatIsNotTakenInTimeCostsTheConnection) {
     GTEST_SKIP() << "gRPC's library keeps answers for any length of time";
   }
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
-  UnreadCall unread(server.server().address().port, kEncode, TokenVectors(1).SerializeAsString());
+  UnreadCall unread(server.port(), kEncode, TokenVectors(1).SerializeAsString());
   EXPECT_TRUE(unread.IsClosedByServer());
-  EXPECT_TRUE(PollUntil([&server] { return server.Metric("sru_inflight_bytes") == 0; }));
+  EXPECT_TRUE(server.Becomes("sru_inflight_bytes", 0));
   EXPECT_EQ(server.Metric("sru_unsent_answers"), 0);
   EXPECT_EQ(server.Metric("sru_answers_not_taken_total"), 1);
   // Other clients are still served, on connections that are just as old.
-  v1::EncodeResponse response;
-  EXPECT_TRUE(server.Encode(TokenVectors(1), &response).ok());
+  server.Must(TokenVectors(1));
   EXPECT_EQ(server.Metric("sru_answers_not_taken_total"), 1);
 
   std::string text;
@@ -176,12 +161,12 @@ TEST(MemoryTest, AnAnswerThatIsNotTakenInTimeCostsTheConnection) {
   const std::string body =
       absl::StrCat(R"({"sequences":[{"text":")", text, R"("}],"pooling":"POOLING_NONE"})");
   SlowConnection over_http(
-      server.server().address().port,
+      server.port(),
       absl::StrCat("POST /v1/encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
                    "\r\nContent-Length: ",
                    body.size(), "\r\n\r\n", body),
       /*receive_buffer=*/4096);
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_answers_not_taken_total") == 2; }));
+  EXPECT_TRUE(server.Becomes("sru_answers_not_taken_total", 2));
 }
 
 TEST(MemoryTest, ADrainDoesNotWaitForWhoDoesNotRead) {
@@ -189,9 +174,8 @@ TEST(MemoryTest, ADrainDoesNotWaitForWhoDoesNotRead) {
   options.memory.send_timeout = absl::InfiniteDuration();
   options.drain_timeout = absl::Minutes(10);
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
-  UnreadCall unread(server.server().address().port, kEncode, TokenVectors(1).SerializeAsString());
-  ASSERT_TRUE(PollUntil([&server] { return server.Metric("sru_unsent_answers") == 1; }));
+  UnreadCall unread(server.port(), kEncode, TokenVectors(1).SerializeAsString());
+  ASSERT_TRUE(server.Becomes("sru_unsent_answers", 1));
   EXPECT_TRUE(server.server().Drain());
 }
 

@@ -15,11 +15,11 @@
 #include "gtest/gtest.h"
 #include "tests/integration/background_calls.h"
 #include "tests/integration/server_fixture.h"
+#include "tests/integration/unread_call.h"
 #include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
 #include "tests/testing/test_files.h"
-#include "tests/testing/unread_call.h"
 
 namespace sru::testing {
 namespace {
@@ -92,89 +92,35 @@ class ServerProcess {
   std::unique_ptr<v1::InferenceService::Stub> stub_;
 };
 
-class BrokenModelTest : public ::testing::Test {
- protected:
-  BrokenModelTest() { models::WriteSmallModel(repository_, "m/1"); }
-
-  void Write(const std::string& file, const std::string& contents) {
-    repository_.Write("m/1/" + file, contents);
+// What is wrong with a model's files is found where they are read; the server names the file.
+TEST(StartTest, ABrokenModelIsNamed) {
+  models::TestTensors tensors = models::SmallTensors();
+  const std::string weights = models::Safetensors(tensors);
+  tensors["out.weight"] = models::MakeTensor({2, 7});
+  struct Case {
+    std::string file;
+    std::string contents;  // "absent": there is no such file
+    std::vector<std::string> parts;
+  };
+  const std::vector<Case> cases = {
+      {"model.safetensors", weights.substr(0, weights.size() - 5), {}},
+      {"model.safetensors", "", {}},
+      {"model.safetensors", models::RawSafetensors("{not json", ""), {"JSON"}},
+      {"model.safetensors", models::Safetensors(tensors), {"out.weight", "[2, 6]", "[2, 7]"}},
+      {"config.json", "{", {"JSON"}},
+      {"model.safetensors", "absent", {}},
+      {"config.json", "absent", {}},
+      {"vocab.txt", "absent", {}},
+  };
+  for (const Case& one : cases) {
+    models::TempDirectory repository;
+    models::WriteSmallModel(repository, "m/1");
+    repository.Write("m/1/" + one.file, one.contents);
+    if (one.contents == "absent") std::filesystem::remove(repository.path("m/1/" + one.file));
+    std::vector<std::string> parts = one.parts;
+    parts.push_back(one.file);
+    ExpectRefusesToStart(Command(repository.path()), parts);
   }
-  void ExpectRefused(const std::vector<std::string>& parts) {
-    ExpectRefusesToStart(Command(repository_.path()), parts);
-  }
-
-  models::TempDirectory repository_;
-  models::TestTensors tensors_ = models::SmallTensors();
-};
-
-TEST_F(BrokenModelTest, TruncatedWeights) {
-  const std::string whole = models::Safetensors(tensors_);
-  Write("model.safetensors", whole.substr(0, whole.size() - 5));
-  ExpectRefused({"model.safetensors"});
-  Write("model.safetensors", whole.substr(0, 20));
-  ExpectRefused({"model.safetensors"});
-  Write("model.safetensors", "");
-  ExpectRefused({"model.safetensors"});
-}
-
-TEST_F(BrokenModelTest, OverlappingTensors) {
-  Write("model.safetensors",
-        models::RawSafetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-                               R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
-                               std::string(12, '\0')));
-  ExpectRefused({"model.safetensors", "overlap"});
-}
-
-TEST_F(BrokenModelTest, HugeHeader) {
-  Write("model.safetensors", models::RawSafetensors("{}", "", uint64_t{1} << 62));
-  ExpectRefused({"model.safetensors", "header"});
-}
-
-TEST_F(BrokenModelTest, HeaderThatIsNotJson) {
-  Write("model.safetensors", models::RawSafetensors("{not json", ""));
-  ExpectRefused({"model.safetensors", "JSON"});
-}
-
-TEST_F(BrokenModelTest, WrongDtype) {
-  std::string bytes = models::Safetensors(tensors_);
-  bytes.replace(bytes.find("\"F32\""), 5, "\"I32\"");
-  Write("model.safetensors", bytes);
-  ExpectRefused({"model.safetensors", "I32", "F32"});
-}
-
-TEST_F(BrokenModelTest, MissingTensor) {
-  tensors_.erase("encoder.rnn_lst.0.weight_c");
-  Write("model.safetensors", models::Safetensors(tensors_));
-  ExpectRefused({"model.safetensors", "encoder.rnn_lst.0.weight_c"});
-}
-
-TEST_F(BrokenModelTest, WrongShape) {
-  tensors_["out.weight"] = models::MakeTensor({2, 7});
-  Write("model.safetensors", models::Safetensors(tensors_));
-  ExpectRefused({"model.safetensors", "out.weight", "[2, 6]", "[2, 7]"});
-}
-
-TEST_F(BrokenModelTest, MissingFiles) {
-  std::filesystem::remove(repository_.path("m/1/vocab.txt"));
-  ExpectRefused({"vocab.txt"});
-  models::WriteSmallModel(repository_, "m/1");
-  std::filesystem::remove(repository_.path("m/1/model.safetensors"));
-  ExpectRefused({"model.safetensors"});
-  models::WriteSmallModel(repository_, "m/1");
-  std::filesystem::remove(repository_.path("m/1/config.json"));
-  ExpectRefused({"config.json"});
-}
-
-TEST_F(BrokenModelTest, UnknownConfigKey) {
-  nlohmann::json config = models::SmallConfig();
-  config["poolling"] = "max";
-  Write("config.json", config.dump());
-  ExpectRefused({"config.json", "poolling"});
-}
-
-TEST_F(BrokenModelTest, ConfigThatIsNotJson) {
-  Write("config.json", "{");
-  ExpectRefused({"config.json", "JSON"});
 }
 
 TEST(StartTest, WrongOptions) {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/digest.h"
@@ -16,6 +15,7 @@
 #include "models/safetensors.h"
 #include "models/state_codec.h"
 #include "tests/integration/server_fixture.h"
+#include "tests/testing/protos.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::testing {
@@ -63,34 +63,16 @@ class ScoreTest : public ::testing::Test {
   }
 
   void SetUp() override {
-    ASSERT_TRUE(server_->started());
     request_.set_model("lm");
     request_.set_version(1);
     request_.add_sequences()->set_text(kText);
   }
 
-  static grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response,
-                            RunningServer* server = server_) {
-    grpc::ClientContext context;
-    return server->stub().Score(&context, request, response);
-  }
-
-  static v1::ScoreResponse MustScore(const v1::ScoreRequest& request,
-                                     RunningServer* server = server_) {
-    v1::ScoreResponse response;
-    const grpc::Status status = Score(request, &response, server);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response;
-  }
-
   // The state after `text`.
   std::string StateAfter(const std::string& text, RunningServer* server = server_) {
-    v1::ScoreRequest request;
-    request.set_model("lm");
-    request.set_version(1);
+    auto request = Message<v1::ScoreRequest>("model: 'lm' version: 1 return_states: true");
     request.add_sequences()->set_text(text);
-    request.set_return_states(true);
-    return MustScore(request, server).scores(0).state();
+    return server->Must(request).scores(0).state();
   }
 
   // Of the model "lm" in float32.
@@ -106,26 +88,20 @@ class ScoreTest : public ::testing::Test {
   }
 
   // The call fails so, and the next one is answered.
-  void ExpectError(StatusCode code, const std::string& start) {
-    v1::ScoreResponse response;
-    const grpc::Status status = Score(request_, &response);
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_THAT(status.error_message(), StartsWith(start));
+  void ExpectError(const std::string& start, StatusCode code = StatusCode::INVALID_ARGUMENT) {
+    EXPECT_THAT(server_->Call(request_), Fails(code, StartsWith(start)));
     v1::ScoreRequest good;
     good.set_model("lm");
     good.add_sequences()->set_text(kText);
-    EXPECT_EQ(MustScore(good).scores_size(), 1);
+    EXPECT_EQ(server_->Must(good).scores_size(), 1);
   }
 
   static constexpr int kWidth = 24;
   static constexpr int kLayers = 3;
-  static models::TempDirectory* repository_;
-  static RunningServer* server_;
+  static inline models::TempDirectory* repository_ = nullptr;
+  static inline RunningServer* server_ = nullptr;
   v1::ScoreRequest request_;
 };
-
-models::TempDirectory* ScoreTest::repository_ = nullptr;
-RunningServer* ScoreTest::server_ = nullptr;
 
 std::vector<float> LogProbs(const v1::Score& score) {
   return {score.token_log_probs().begin(), score.token_log_probs().end()};
@@ -148,7 +124,7 @@ TEST_F(ScoreTest, GivesTheRecordedLogProbabilities) {
       ids->add_values(static_cast<int32_t>(tokens[at++]));
     }
   }
-  const v1::ScoreResponse response = MustScore(request);
+  const v1::ScoreResponse response = server_->Must(request);
   ASSERT_EQ(response.scores_size(), request.sequences_size());
   EXPECT_EQ(response.model(), "other");
   EXPECT_EQ(response.version(), 1);
@@ -173,7 +149,7 @@ TEST_F(ScoreTest, GivesTheRecordedLogProbabilities) {
 }
 
 TEST_F(ScoreTest, GivesTheSumAloneUnlessMoreIsAskedFor) {
-  const v1::Score score = MustScore(request_).scores(0);
+  const v1::Score score = server_->Must(request_).scores(0);
   EXPECT_EQ(score.token_log_probs_size(), 0);
   EXPECT_EQ(score.token_texts_size(), 0);
   EXPECT_LT(score.log_prob(), 0);
@@ -184,7 +160,7 @@ TEST_F(ScoreTest, GivesTheTextOfEachTokenAlsoOfTheFirst) {
   request_.set_token_texts(true);
   request_.add_sequences()->set_text("");
   request_.set_skip_empty(true);
-  const v1::ScoreResponse response = MustScore(request_);
+  const v1::ScoreResponse response = server_->Must(request_);
   EXPECT_THAT(response.scores(0).token_texts(), ElementsAre("1", "2", ":", "3", "0"));
   EXPECT_EQ(response.scores(1).token_texts_size(), 0);
 }
@@ -193,14 +169,14 @@ TEST_F(ScoreTest, OneTokenHasNoProbabilityUnlessAStateComesBefore) {
   request_.mutable_sequences(0)->set_text("1");
   request_.set_token_log_probs(true);
   request_.set_top_candidates(2);
-  v1::Score score = MustScore(request_).scores(0);
+  v1::Score score = server_->Must(request_).scores(0);
   EXPECT_EQ(score.token_count(), 1);
   EXPECT_EQ(score.scored_count(), 0);
   EXPECT_EQ(score.log_prob(), 0);
   EXPECT_EQ(score.token_log_probs_size(), 0);
   EXPECT_EQ(score.candidates_size(), 0);
   request_.add_states(StateAfter("0"));
-  score = MustScore(request_).scores(0);
+  score = server_->Must(request_).scores(0);
   EXPECT_EQ(score.scored_count(), 1);
   EXPECT_EQ(score.candidates_size(), 1);
   EXPECT_LT(score.log_prob(), 0);
@@ -211,14 +187,14 @@ TEST_F(ScoreTest, ToGoOnFromAStateGivesTheBitsOfNeverHavingStopped) {
   RunningServer replica(Options(kernels::DataType::kFloat32));
   request_.set_token_log_probs(true);
   request_.set_return_states(true);
-  const v1::Score whole = MustScore(request_).scores(0);
+  const v1::Score whole = server_->Must(request_).scores(0);
   const std::string text = kText;
   for (const size_t chunk : {1, 7, 30}) {
     std::vector<float> log_probs;
     v1::ScoreRequest request = request_;
     for (size_t begin = 0; begin < text.size(); begin += chunk) {
       request.mutable_sequences(0)->set_text(text.substr(begin, chunk));
-      const v1::Score part = MustScore(request, begin % 2 == 0 ? server_ : &replica).scores(0);
+      const v1::Score part = (begin % 2 == 0 ? server_ : &replica)->Must(request).scores(0);
       const std::vector<float> values = LogProbs(part);
       log_probs.insert(log_probs.end(), values.begin(), values.end());
       request.clear_states();
@@ -235,7 +211,7 @@ TEST_F(ScoreTest, AStateMayBeUsedAnyNumberOfTimes) {
   request_.mutable_sequences(0)->set_text("30");
   for (int i = 0; i < 9; ++i) request_.add_sequences()->set_text("30");
   for (int i = 0; i < 10; ++i) request_.add_states(i == 4 ? "" : state);
-  const v1::ScoreResponse response = MustScore(request_);
+  const v1::ScoreResponse response = server_->Must(request_);
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(response.scores(i).scored_count(), i == 4 ? 1 : 2);
     if (i == 4) continue;
@@ -245,18 +221,18 @@ TEST_F(ScoreTest, AStateMayBeUsedAnyNumberOfTimes) {
 
 TEST_F(ScoreTest, TheSameBitsAloneAndInACall) {
   request_.set_token_log_probs(true);
-  const std::vector<float> alone = LogProbs(MustScore(request_).scores(0));
+  const std::vector<float> alone = LogProbs(server_->Must(request_).scores(0));
   for (int i = 1; i < 40; ++i) {
     request_.add_sequences()->set_text(
         std::string(1 + i * 7 % 60, static_cast<char>('!' + i % 20)));
   }
-  EXPECT_EQ(LogProbs(MustScore(request_).scores(0)), alone);
+  EXPECT_EQ(LogProbs(server_->Must(request_).scores(0)), alone);
 }
 
 TEST_F(ScoreTest, CandidatesAreTheDistribution) {
   request_.set_token_log_probs(true);
   request_.set_top_candidates(kVocabulary);
-  const v1::Score all = MustScore(request_).scores(0);
+  const v1::Score all = server_->Must(request_).scores(0);
   ASSERT_EQ(all.candidates_size(), all.scored_count());
   for (int t = 0; t < all.scored_count(); ++t) {
     const auto& candidates = all.candidates(t).candidates();
@@ -277,7 +253,7 @@ TEST_F(ScoreTest, CandidatesAreTheDistribution) {
     EXPECT_TRUE(found);
   }
   request_.set_top_candidates(3);
-  const v1::Score three = MustScore(request_).scores(0);
+  const v1::Score three = server_->Must(request_).scores(0);
   for (int t = 0; t < three.scored_count(); ++t) {
     ASSERT_EQ(three.candidates(t).candidates_size(), 3);
     for (int i = 0; i < 3; ++i) {
@@ -288,15 +264,9 @@ TEST_F(ScoreTest, CandidatesAreTheDistribution) {
 }
 
 TEST_F(ScoreTest, IsDescribedAndCounted) {
-  grpc::ClientContext context;
-  v1::GetModelRequest request;
-  request.set_model("lm");
-  v1::GetModelResponse response;
-  ASSERT_TRUE(server_->stub().GetModel(&context, request, &response).ok());
-  EXPECT_EQ(response.model().task(), "language_model");
-  EXPECT_EQ(response.model().vocabulary_size(), kVocabulary);
-  EXPECT_EQ(response.model().labels_size(), 0);
-  MustScore(request_);
+  EXPECT_THAT(server_->Must(Message<v1::GetModelRequest>("model: 'lm'")).model(),
+              HasFieldsOf("task: 'language_model' vocabulary_size: 33"));
+  server_->Must(request_);
   EXPECT_GE(server_->Metric(
                 "sru_requests_total{code=\"OK\",method=\"Score\",model=\"lm\",version=\"1\"}"),
             1);
@@ -304,64 +274,52 @@ TEST_F(ScoreTest, IsDescribedAndCounted) {
 
 TEST_F(ScoreTest, WrongTask) {
   request_.set_model("classifier");
-  ExpectError(StatusCode::FAILED_PRECONDITION,
-              "model: 'classifier' has the task classifier, Score needs a language_model");
-  v1::ClassifyRequest classify;
-  classify.set_model("lm");
-  classify.add_sequences()->set_text("1");
-  v1::ClassifyResponse classified;
-  grpc::Status status = server_->Classify(classify, &classified);
-  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(),
-              StartsWith("model: 'lm' has the task language_model, Classify needs a classifier"));
-  v1::EncodeRequest encode;
-  encode.set_model("lm");
-  encode.add_sequences()->set_text("1");
-  v1::EncodeResponse encoded;
-  status = server_->Encode(encode, &encoded);
-  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(),
-              StartsWith("model: 'lm' has the task language_model, Encode needs an encoder"));
+  ExpectError("model: 'classifier' has the task classifier, Score needs a language_model",
+              StatusCode::FAILED_PRECONDITION);
+  const std::string asked = "model: 'lm' sequences { text: '1' }";
+  const auto fails = [](const std::string& needed) {
+    return Fails(StatusCode::FAILED_PRECONDITION,
+                 StartsWith("model: 'lm' has the task language_model, " + needed));
+  };
+  EXPECT_THAT(server_->Call(Message<v1::ClassifyRequest>(asked)),
+              fails("Classify needs a classifier"));
+  EXPECT_THAT(server_->Call(Message<v1::EncodeRequest>(asked)), fails("Encode needs an encoder"));
 }
 
 TEST_F(ScoreTest, BadSequences) {
   request_.clear_sequences();
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences: empty, expected at least one");
+  ExpectError("sequences: empty, expected at least one");
   request_.add_sequences();
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0]: empty sequence");
+  ExpectError("sequences[0]: empty sequence");
   request_.mutable_sequences(0)->set_text("");
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].text: no tokens");
+  ExpectError("sequences[0].text: no tokens");
   request_.mutable_sequences(0)->mutable_token_ids();
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].token_ids.values: empty");
+  ExpectError("sequences[0].token_ids.values: empty");
   request_.mutable_sequences(0)->mutable_token_ids()->add_values(0);
   request_.mutable_sequences(0)->mutable_token_ids()->add_values(kVocabulary);
-  ExpectError(StatusCode::INVALID_ARGUMENT,
-              "sequences[0].token_ids.values[1]: 33 is out of range, expected 0 to 32");
+  ExpectError("sequences[0].token_ids.values[1]: 33 is out of range, expected 0 to 32");
   request_.mutable_sequences(0)->set_text("1 + 1 = two");
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].text: byte 8");
+  ExpectError("sequences[0].text: byte 8");
   request_.mutable_sequences(0)->mutable_tokens()->add_values("x");
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].tokens.values[0]: not in the model's");
+  ExpectError("sequences[0].tokens.values[0]: not in the model's");
   request_.mutable_sequences(0)->mutable_features()->set_feature_size(8);
-  ExpectError(StatusCode::INVALID_ARGUMENT,
-              "sequences[0].features: the model takes text, tokens or token_ids");
+  ExpectError("sequences[0].features: the model takes text, tokens or token_ids");
 }
 
 TEST_F(ScoreTest, BadCandidates) {
   request_.set_top_candidates(-1);
-  ExpectError(StatusCode::INVALID_ARGUMENT, "top_candidates: -1 is out of range, expected 0 to 33");
+  ExpectError("top_candidates: -1 is out of range, expected 0 to 33");
   request_.set_top_candidates(kVocabulary + 1);
-  ExpectError(StatusCode::INVALID_ARGUMENT, "top_candidates: 34 is out of range");
+  ExpectError("top_candidates: 34 is out of range");
 }
 
 TEST_F(ScoreTest, StatesAndSequencesOfDifferentNumber) {
   request_.add_states(StateAfter("1"));
   request_.add_states("");
-  ExpectError(StatusCode::INVALID_ARGUMENT,
-              "states: expected none or 1, one per sequence, found 2");
+  ExpectError("states: expected none or 1, one per sequence, found 2");
   request_.add_sequences()->set_text("1");
   request_.add_sequences()->set_text("1");
-  ExpectError(StatusCode::INVALID_ARGUMENT,
-              "states: expected none or 3, one per sequence, found 2");
+  ExpectError("states: expected none or 3, one per sequence, found 2");
 }
 
 TEST_F(ScoreTest, StatesThatAreNotOfThisModel) {
@@ -369,27 +327,25 @@ TEST_F(ScoreTest, StatesThatAreNotOfThisModel) {
   request_.add_sequences()->set_text("2");
   request_.add_states(state);
   request_.add_states("x");
-  ExpectError(StatusCode::INVALID_ARGUMENT, "states[1]: 1 bytes that are not a state");
+  ExpectError("states[1]: 1 bytes that are not a state");
   request_.set_states(1, state.substr(0, state.size() - 1));
-  ExpectError(StatusCode::INVALID_ARGUMENT, "states[1]: the state was cut or changed");
+  ExpectError("states[1]: the state was cut or changed");
   request_.set_states(1, state);
   request_.mutable_states(1)->back() ^= 1;
-  ExpectError(StatusCode::INVALID_ARGUMENT, "states[1]: the state was cut or changed");
+  ExpectError("states[1]: the state was cut or changed");
   request_.set_states(1, state);
   request_.set_version(2);
-  ExpectError(StatusCode::INVALID_ARGUMENT,
-              "states[0]: the state of version 1 of the model, expected one of version 2");
+  ExpectError("states[0]: the state of version 1 of the model, expected one of version 2");
   request_.set_model("other");
   request_.set_version(1);
   for (v1::Sequence& sequence : *request_.mutable_sequences()) sequence.set_text("!");
-  ExpectError(StatusCode::INVALID_ARGUMENT,
-              "states[0]: the state of another model, expected one of 'other'");
+  ExpectError("states[0]: the state of another model, expected one of 'other'");
 }
 
 TEST_F(ScoreTest, AStateOfAnotherDataType) {
   RunningServer bfloat16(Options(kernels::DataType::kBFloat16));
   request_.add_states(StateAfter("12", &bfloat16));
-  ExpectError(StatusCode::INVALID_ARGUMENT, "states[0]: a state in bfloat16, expected float32");
+  ExpectError("states[0]: a state in bfloat16, expected float32");
 }
 
 TEST_F(ScoreTest, AStateKnowsItsPlaceInTheText) {
@@ -407,7 +363,7 @@ TEST_F(ScoreTest, AStateKnowsItsPlaceInTheText) {
   request_.add_states(codec.Encode(state.state, state.memo));
   request_.set_return_states(true);
   models::SequenceState next;
-  ASSERT_TRUE(codec.Decode(MustScore(request_).scores(0).state(), &next).ok());
+  ASSERT_TRUE(codec.Decode(server_->Must(request_).scores(0).state(), &next).ok());
   EXPECT_EQ(next.memo.position, 5);
   EXPECT_EQ(next.memo.counts, state.memo.counts);
   EXPECT_EQ(next.memo.prompt_ids, state.memo.prompt_ids);
@@ -420,19 +376,18 @@ TEST_F(ScoreTest, NotANumberInAState) {
   state.rows = {1, 1};
   state.values.assign((kLayers + 1) * kWidth, 0.5f);
   request_.add_states(codec.Encode(state, {}));
-  MustScore(request_);  // it is a state of this model
+  server_->Must(request_);  // it is a state of this model
   state.values[3] = std::numeric_limits<float>::quiet_NaN();
   request_.set_states(0, codec.Encode(state, {}));
-  ExpectError(StatusCode::INVALID_ARGUMENT, "states[0]: value 3 of the state is nan");
+  ExpectError("states[0]: value 3 of the state is nan");
 }
 
 TEST_F(ScoreTest, BytesThatAreNoMessage) {
   const std::string method = "/sru.v1.InferenceService/Score";
   EXPECT_EQ(server_->CallRaw(method, "\xff\xff").error_code(), StatusCode::INVALID_ARGUMENT);
   // A model's name that is not UTF-8.
-  const grpc::Status status = server_->CallRaw(method, std::string("\x0a\x01\xff", 3));
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("model"));
+  EXPECT_THAT(server_->CallRaw(method, std::string("\x0a\x01\xff", 3)),
+              Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("model")));
 }
 
 }  // namespace

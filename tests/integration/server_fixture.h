@@ -2,13 +2,17 @@
 #ifndef SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
 #define SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
 
+#include <chrono>
 #include <cstdlib>
 #include <future>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
@@ -17,6 +21,7 @@
 #include "sru/v1/admin.grpc.pb.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/http_get.h"
+#include "tests/testing/poll.h"
 
 namespace sru::testing {
 
@@ -96,31 +101,80 @@ inline double MetricAt(int port, const std::string& series) {
   return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
 }
 
+// Matches a status of gRPC that has this code and a message that `message` matches.
+MATCHER_P2(Fails, code, message, "") {
+  *result_listener << "code " << arg.error_code() << ", message " << arg.error_message();
+  return arg.error_code() == code &&
+         ::testing::ExplainMatchResult(message, arg.error_message(), result_listener);
+}
+
+// The method of the service that takes a request of this type.
+using ServiceStub = v1::InferenceService::Stub;
+constexpr auto MethodFor(const v1::AnswerRequest&) { return &ServiceStub::Answer; }
+constexpr auto MethodFor(const v1::ClassifyRequest&) { return &ServiceStub::Classify; }
+constexpr auto MethodFor(const v1::EncodeRequest&) { return &ServiceStub::Encode; }
+constexpr auto MethodFor(const v1::GetModelRequest&) { return &ServiceStub::GetModel; }
+constexpr auto MethodFor(const v1::ListModelsRequest&) { return &ServiceStub::ListModels; }
+constexpr auto MethodFor(const v1::ScoreRequest&) { return &ServiceStub::Score; }
+constexpr auto MethodFor(const v1::TagRequest&) { return &ServiceStub::Tag; }
+constexpr auto MethodFor(const v1::TranslateRequest&) { return &ServiceStub::Translate; }
+
+template <typename Request, typename Response>
+Response ResponseOf(grpc::Status (ServiceStub::*)(grpc::ClientContext*, const Request&, Response*));
+// The response that answers a request of this type.
+template <typename Request>
+using ResponseFor = decltype(ResponseOf(MethodFor(std::declval<Request>())));
+
+// The messages of grpc.health.v1 by hand: HealthCheckRequest{service = 1},
+// HealthCheckResponse{status = 1}.
+inline std::string HealthRequest(const std::string& service) {
+  if (service.empty()) return "";
+  return absl::StrCat("\x0a", std::string(1, static_cast<char>(service.size())), service);
+}
+inline const std::string kServing("\x08\x01", 2);
+
 class RunningServer {
  public:
+  // A server that does not start ends the test with its error.
   explicit RunningServer(const server::Options& options) : RunningServer(nullptr, options) {}
   // Null: the options choose the backend.
-  RunningServer(std::unique_ptr<kernels::Backend> backend, const server::Options& options) {
-    auto started = server::Server::StartOn(std::move(backend), options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    if (!started.ok()) return;
-    server_ = *std::move(started);
-    channel_ = MakeChannel(server_->address().ToString());
-    stub_ = v1::InferenceService::NewStub(channel_);
-  }
+  RunningServer(std::unique_ptr<kernels::Backend> backend, const server::Options& options)
+      : server_(server::Server::StartOn(std::move(backend), options).value()),
+        channel_(MakeChannel(server_->address().ToString())),
+        stub_(v1::InferenceService::NewStub(channel_)) {}
 
-  bool started() const { return server_ != nullptr; }
   server::Server& server() { return *server_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::InferenceService::Stub& stub() { return *stub_; }
-
-  grpc::Status Classify(const v1::ClassifyRequest& request, v1::ClassifyResponse* response) {
-    grpc::ClientContext context;
-    return stub_->Classify(&context, request, response);
+  int port() const { return server_->address().port; }
+  int http_port() const { return server_->http_address()->port; }
+  int metrics_port() const { return server_->metrics_address().port; }
+  // A stub of the port on which an operator loads and unloads models.
+  std::unique_ptr<v1::AdminService::Stub> AdminStub() const {
+    return v1::AdminService::NewStub(MakeChannel(server_->admin_address()->ToString()));
   }
-  grpc::Status Encode(const v1::EncodeRequest& request, v1::EncodeResponse* response) {
+
+  template <typename Request>
+  grpc::Status Call(const Request& request, ResponseFor<Request>* response,
+                    absl::Duration timeout = absl::InfiniteDuration()) {
     grpc::ClientContext context;
-    return stub_->Encode(&context, request, response);
+    if (timeout != absl::InfiniteDuration()) {
+      context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+    }
+    return (*stub_.*MethodFor(request))(&context, request, response);
+  }
+  template <typename Request>
+  grpc::Status Call(const Request& request) {
+    ResponseFor<Request> ignored;
+    return Call(request, &ignored);
+  }
+  // The response to a request that must be answered.
+  template <typename Request>
+  ResponseFor<Request> Must(const Request& request) {
+    ResponseFor<Request> response;
+    const grpc::Status status = Call(request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
   }
 
   // Calls `method` ("/package.Service/Method") with bytes that may be anything.
@@ -138,12 +192,28 @@ class RunningServer {
     return status;
   }
 
-  HttpResponse Get(const std::string& path) {
-    return HttpGet(server_->metrics_address().port, path);
+  // "SERVING", "NOT_SERVING", or the code of an error; "" asks for the server itself.
+  std::string Health(const std::string& service) {
+    std::string response;
+    const grpc::Status status =
+        CallRaw("/grpc.health.v1.Health/Check", HealthRequest(service), &response);
+    if (!status.ok()) return absl::StrCat("code ", status.error_code());
+    return response == kServing ? "SERVING" : "NOT_SERVING";
   }
 
-  double Metric(const std::string& series) {
-    return MetricAt(server_->metrics_address().port, series);
+  HttpResponse Get(const std::string& path) { return HttpGet(metrics_port(), path); }
+
+  double Metric(const std::string& series) { return MetricAt(metrics_port(), series); }
+  // Waits until a metric has this value; false if that takes too long.
+  bool Becomes(const std::string& series, double value) {
+    return PollUntil([&] { return Metric(series) == value; });
+  }
+  // Calls leave the counts a moment after their answers.
+  void ExpectIdle() {
+    for (const char* series :
+         {"sru_requests_in_flight", "sru_open_streams", "sru_inflight_bytes"}) {
+      EXPECT_TRUE(Becomes(series, 0)) << series << " " << Metric(series);
+    }
   }
 
  private:

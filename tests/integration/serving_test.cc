@@ -3,22 +3,21 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/server_fixture.h"
-#include "tests/testing/poll.h"
+#include "tests/testing/protos.h"
 
 namespace sru::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -32,16 +31,9 @@ class ServingTest : public ::testing::Test {
     delete server_;
     server_ = nullptr;
   }
-  void SetUp() override { ASSERT_TRUE(server_->started()); }
 
-  static grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
-    grpc::ClientContext context;
-    return server_->stub().Score(&context, request, response);
-  }
-
-  static RunningServer* server_;
+  static inline RunningServer* server_ = nullptr;
 };
-RunningServer* ServingTest::server_ = nullptr;
 
 std::vector<nlohmann::json> ReadJsonLines(const char* path) {
   std::vector<nlohmann::json> values;
@@ -64,9 +56,7 @@ TEST_F(ServingTest, SixtyQuestionsGetTheLogitsOfThePublishedPackage) {
   for (const nlohmann::json& question : questions) {
     all.add_sequences()->set_text(question["text"].get<std::string>());
   }
-  v1::ClassifyResponse together;
-  const grpc::Status status = server_->Classify(all, &together);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::ClassifyResponse together = server_->Must(all);
   ASSERT_EQ(together.classifications_size(), 60);
   for (int i = 0; i < 60; ++i) {
     const v1::Classification& answer = together.classifications(i);
@@ -84,8 +74,7 @@ TEST_F(ServingTest, SixtyQuestionsGetTheLogitsOfThePublishedPackage) {
     for (const nlohmann::json& token : questions[i]["tokens"]) {
       tokens->add_values(token.get<std::string>());
     }
-    v1::ClassifyResponse single;
-    ASSERT_TRUE(server_->Classify(alone, &single).ok());
+    const v1::ClassifyResponse single = server_->Must(alone);
     const std::vector<float> alone_logits = Logits(single.classifications(0));
     EXPECT_EQ(std::memcmp(alone_logits.data(), logits.data(), logits.size() * sizeof(float)), 0)
         << questions[i];
@@ -98,9 +87,7 @@ TEST_F(ServingTest, ClassifyAnswersEveryField) {
   request.set_version(1);
   request.add_sequences()->set_text("How many moons does Mars have?");
   request.set_top_k(2);
-  v1::ClassifyResponse response;
-  const grpc::Status status = server_->Classify(request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  v1::ClassifyResponse response = server_->Must(request);
   EXPECT_EQ(response.model(), "trec");
   EXPECT_EQ(response.version(), 1);
   ASSERT_EQ(response.classifications_size(), 1);
@@ -118,7 +105,7 @@ TEST_F(ServingTest, ClassifyAnswersEveryField) {
       response.times().tokenize_us() + response.times().queue_us() + response.times().compute_us());
 
   request.set_top_k(0);  // all
-  ASSERT_TRUE(server_->Classify(request, &response).ok());
+  response = server_->Must(request);
   ASSERT_EQ(response.classifications(0).labels_size(), 6);
   double sum = 0;
   for (const v1::Label& label : response.classifications(0).labels()) sum += label.probability();
@@ -128,17 +115,14 @@ TEST_F(ServingTest, ClassifyAnswersEveryField) {
 TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
   v1::EncodeRequest request;
   request.add_sequences()->set_text("What is a lighthouse for?");
-  v1::EncodeResponse pooled;
-  grpc::Status status = server_->Encode(request, &pooled);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::EncodeResponse pooled = server_->Must(request);
   ASSERT_EQ(pooled.encodings_size(), 1);
   EXPECT_THAT(pooled.encodings(0).shape(), ElementsAre(128));
   ASSERT_EQ(pooled.encodings(0).values_size(), 128);
   EXPECT_EQ(pooled.encodings(0).token_count(), 6);
 
   request.set_pooling(v1::POOLING_NONE);
-  v1::EncodeResponse tokens;
-  ASSERT_TRUE(server_->Encode(request, &tokens).ok());
+  v1::EncodeResponse tokens = server_->Must(request);
   EXPECT_THAT(tokens.encodings(0).shape(), ElementsAre(6, 128));
   ASSERT_EQ(tokens.encodings(0).values_size(), 6 * 128);
 
@@ -149,8 +133,7 @@ TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
   for (const v1::Pooling pooling :
        {v1::POOLING_MAX, v1::POOLING_MEAN, v1::POOLING_LAST, v1::POOLING_FIRST}) {
     request.set_pooling(pooling);
-    v1::EncodeResponse response;
-    ASSERT_TRUE(server_->Encode(request, &response).ok());
+    const v1::EncodeResponse response = server_->Must(request);
     for (int column = 0; column < 128; ++column) {
       float expected = pooling == v1::POOLING_MEAN ? 0 : -INFINITY;
       for (int token = 0; token < 6; ++token) {
@@ -169,8 +152,7 @@ TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
 
   request.set_pooling(v1::POOLING_DEFAULT);
   request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
-  v1::EncodeResponse raw;
-  ASSERT_TRUE(server_->Encode(request, &raw).ok());
+  v1::EncodeResponse raw = server_->Must(request);
   EXPECT_EQ(raw.encodings(0).values_size(), 0);
   ASSERT_EQ(raw.encodings(0).data().size(), 128 * sizeof(float));
   EXPECT_EQ(std::memcmp(raw.encodings(0).data().data(), pooled.encodings(0).values().data(),
@@ -179,14 +161,13 @@ TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
   for (const v1::OutputFormat format :
        {v1::OUTPUT_FORMAT_RAW_FLOAT16, v1::OUTPUT_FORMAT_RAW_BFLOAT16}) {
     request.set_output_format(format);
-    ASSERT_TRUE(server_->Encode(request, &raw).ok());
+    raw = server_->Must(request);
     EXPECT_EQ(raw.encodings(0).data().size(), 128 * 2u);
   }
 
   request.set_output_format(v1::OUTPUT_FORMAT_FLOATS);
   request.set_normalize(true);
-  v1::EncodeResponse normalized;
-  ASSERT_TRUE(server_->Encode(request, &normalized).ok());
+  const v1::EncodeResponse normalized = server_->Must(request);
   double length = 0;
   for (const float x : normalized.encodings(0).values()) length += static_cast<double>(x) * x;
   EXPECT_NEAR(length, 1, 1e-5);
@@ -207,9 +188,7 @@ TEST_F(ServingTest, ScoresAgreeWithTheEquations) {
   for (const nlohmann::json& line : lines) {
     request.add_sequences()->set_text(line["text"].get<std::string>());
   }
-  v1::ScoreResponse together;
-  const grpc::Status status = Score(request, &together);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::ScoreResponse together = server_->Must(request);
   EXPECT_EQ(together.model(), "war_and_peace");
   EXPECT_EQ(together.version(), 1);
   ASSERT_EQ(together.scores_size(), 8);
@@ -233,13 +212,11 @@ TEST_F(ServingTest, ScoresAgreeWithTheEquations) {
     v1::ScoreRequest part = request;
     part.clear_sequences();
     part.add_sequences()->set_text(text.substr(0, 1));
-    v1::ScoreResponse first;
-    ASSERT_TRUE(Score(part, &first).ok());
+    const v1::ScoreResponse first = server_->Must(part);
     EXPECT_EQ(first.scores(0).scored_count(), 0);
     part.add_states(first.scores(0).state());
     part.mutable_sequences(0)->set_text(text.substr(1));
-    v1::ScoreResponse rest;
-    ASSERT_TRUE(Score(part, &rest).ok());
+    const v1::ScoreResponse rest = server_->Must(part);
     EXPECT_EQ(LogProbs(rest.scores(0)), log_probs) << text;
     EXPECT_EQ(rest.scores(0).state(), score.state()) << text;
   }
@@ -254,16 +231,14 @@ TEST_F(ServingTest, TellsHowManyWordsAreUnknown) {
   classify.add_sequences()->set_text("Who wrote qqqzz and qqqyy?");
   classify.add_sequences()->mutable_tokens()->add_values("qqqzz");
   classify.add_sequences()->mutable_token_ids()->add_values(1);  // its oov_id
-  v1::ClassifyResponse classified;
-  ASSERT_TRUE(server_->Classify(classify, &classified).ok());
+  const v1::ClassifyResponse classified = server_->Must(classify);
   EXPECT_EQ(classified.classifications(0).token_count(), 6);
   EXPECT_EQ(classified.classifications(0).unknown_tokens(), 2);
   EXPECT_EQ(classified.classifications(1).unknown_tokens(), 1);
   EXPECT_EQ(classified.classifications(2).unknown_tokens(), 0);
   v1::EncodeRequest encode;
   *encode.mutable_sequences() = classify.sequences();
-  v1::EncodeResponse encoded;
-  ASSERT_TRUE(server_->Encode(encode, &encoded).ok());
+  const v1::EncodeResponse encoded = server_->Must(encode);
   EXPECT_EQ(encoded.encodings(0).unknown_tokens(), 2);
   // Twice the words of both calls; an id is nobody's word.
   EXPECT_EQ(server_->Metric(kTextTokens), text_tokens + 2 * 7);
@@ -293,15 +268,13 @@ TEST_F(ServingTest, EmptySequencesAreSkippedIfTheCallSaysSo) {
   classify.add_sequences()->set_text("Who wrote it?");
   classify.add_sequences()->set_text(" \n ");
   classify.add_sequences()->mutable_token_ids();
-  v1::ClassifyResponse classified;
-  const grpc::Status refused = server_->Classify(classify, &classified);
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(
-      refused.error_message(),
-      "sequences[0].text: no tokens are left after preprocessing, expected at least one word; "
-      "with skip_empty such a sequence gets an empty answer");
+  EXPECT_THAT(
+      server_->Call(classify),
+      Fails(grpc::StatusCode::INVALID_ARGUMENT,
+            "sequences[0].text: no tokens are left after preprocessing, expected at least one "
+            "word; with skip_empty such a sequence gets an empty answer"));
   classify.set_skip_empty(true);
-  ASSERT_TRUE(server_->Classify(classify, &classified).ok());
+  const v1::ClassifyResponse classified = server_->Must(classify);
   ASSERT_EQ(classified.classifications_size(), 4);
   for (const int i : {0, 2, 3}) {
     EXPECT_EQ(classified.classifications(i).token_count(), 0) << i;
@@ -310,8 +283,7 @@ TEST_F(ServingTest, EmptySequencesAreSkippedIfTheCallSaysSo) {
   // The others have the bits that they have alone.
   v1::ClassifyRequest alone;
   *alone.add_sequences() = classify.sequences(1);
-  v1::ClassifyResponse single;
-  ASSERT_TRUE(server_->Classify(alone, &single).ok());
+  const v1::ClassifyResponse single = server_->Must(alone);
   EXPECT_EQ(classified.classifications(1).SerializeAsString(),
             single.classifications(0).SerializeAsString());
 
@@ -322,19 +294,11 @@ TEST_F(ServingTest, EmptySequencesAreSkippedIfTheCallSaysSo) {
     for (const v1::Pooling pooling : {v1::POOLING_MAX, v1::POOLING_NONE}) {
       encode.set_output_format(format);
       encode.set_pooling(pooling);
-      v1::EncodeResponse encoded;
-      ASSERT_TRUE(server_->Encode(encode, &encoded).ok());
+      const v1::EncodeResponse encoded = server_->Must(encode);
       ASSERT_EQ(encoded.encodings_size(), 4);
       for (const int i : {0, 2, 3}) {
         const v1::Encoding& encoding = encoded.encodings(i);
-        if (pooling == v1::POOLING_NONE) {
-          EXPECT_THAT(encoding.shape(), ElementsAre(0, 128));
-        } else {
-          EXPECT_THAT(encoding.shape(), ElementsAre(0));
-        }
-        EXPECT_EQ(encoding.values_size(), 0);
-        EXPECT_TRUE(encoding.data().empty());
-        EXPECT_EQ(encoding.token_count(), 0);
+        EXPECT_THAT(encoding, Sends(pooling == v1::POOLING_NONE ? "shape: [0, 128]" : "shape: 0"));
       }
       EXPECT_GT(encoded.encodings(1).token_count(), 0);
     }
@@ -345,8 +309,7 @@ TEST_F(ServingTest, AnEmptyScoreKeepsItsState) {
   v1::ScoreRequest request;
   request.add_sequences()->set_text("The prince");
   request.set_return_states(true);
-  v1::ScoreResponse first;
-  ASSERT_TRUE(Score(request, &first).ok());
+  const v1::ScoreResponse first = server_->Must(request);
   const std::string& state = first.scores(0).state();
   request.Clear();
   request.add_sequences()->set_text("");
@@ -358,21 +321,14 @@ TEST_F(ServingTest, AnEmptyScoreKeepsItsState) {
   request.set_return_states(true);
   request.set_token_log_probs(true);
   request.set_top_candidates(2);
-  v1::ScoreResponse response;
-  EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(server_->Call(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   request.set_skip_empty(true);
-  ASSERT_TRUE(Score(request, &response).ok());
+  const v1::ScoreResponse response = server_->Must(request);
   ASSERT_EQ(response.scores_size(), 3);
-  for (const int i : {0, 2}) {
-    const v1::Score& score = response.scores(i);
-    EXPECT_EQ(score.token_count(), 0);
-    EXPECT_EQ(score.scored_count(), 0);
-    EXPECT_EQ(score.log_prob(), 0);
-    EXPECT_EQ(score.token_log_probs_size(), 0);
-    EXPECT_EQ(score.candidates_size(), 0);
-  }
-  EXPECT_TRUE(response.scores(0).state() == state);
-  EXPECT_TRUE(response.scores(2).state().empty());
+  v1::Score expected;
+  expected.set_state(state);
+  EXPECT_EQ(response.scores(0).SerializeAsString(), expected.SerializeAsString());
+  EXPECT_THAT(response.scores(2), Sends(""));
   EXPECT_EQ(response.scores(1).scored_count(), 5);
 }
 
@@ -397,106 +353,41 @@ TEST_F(ServingTest, ACallOfNothingButEmptySequencesNeedsNoBatch) {
   EXPECT_EQ(context.GetServerInitialMetadata().count("x-request-id"), 1u);
   EXPECT_EQ(server_->Metric(calls), calls_before + 1);
   EXPECT_EQ(server_->Metric(kBatches), batches_before);
-  EXPECT_TRUE(PollUntil([] {
-    return server_->Metric("sru_requests_in_flight") == 0 &&
-           server_->Metric("sru_inflight_bytes") == 0;
-  }));
-}
-
-// A call for another task than the model's names both.
-TEST_F(ServingTest, ATaskIsNotAnothers) {
-  v1::ScoreRequest score;
-  score.set_model("trec");
-  score.add_sequences()->set_text("a text");
-  v1::ScoreResponse scored;
-  grpc::Status status = Score(score, &scored);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(),
-              AllOf(HasSubstr("'trec'"), HasSubstr("classifier"), HasSubstr("language_model")));
-  v1::ClassifyRequest classify;
-  classify.set_model("war_and_peace");
-  classify.add_sequences()->set_text("a text");
-  v1::ClassifyResponse classified;
-  status = server_->Classify(classify, &classified);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("'war_and_peace'"),
-                                            HasSubstr("language_model"), HasSubstr("classifier")));
+  server_->ExpectIdle();
 }
 
 TEST_F(ServingTest, ListAndGetModels) {
-  grpc::ClientContext list_context;
-  v1::ListModelsResponse list;
-  ASSERT_TRUE(server_->stub().ListModels(&list_context, v1::ListModelsRequest(), &list).ok());
+  const v1::ListModelsResponse list = server_->Must(v1::ListModelsRequest());
   ASSERT_EQ(list.models_size(), 2);
 
-  grpc::ClientContext get_context;
-  v1::GetModelRequest get;
-  get.set_model("trec");
-  v1::GetModelResponse got;
-  ASSERT_TRUE(server_->stub().GetModel(&get_context, get, &got).ok());
+  const auto got = server_->Must(Message<v1::GetModelRequest>("model: 'trec'"));
   const v1::ModelInfo& info = got.model();
   EXPECT_EQ(info.SerializeAsString(), list.models(0).SerializeAsString());
-  EXPECT_EQ(info.name(), "trec");
-  EXPECT_EQ(info.version(), 1);
-  EXPECT_EQ(info.input_size(), 128);
-  EXPECT_EQ(info.output_size(), 128);
-  EXPECT_EQ(info.hidden_size(), 64);
-  EXPECT_EQ(info.num_layers(), 2);
-  EXPECT_TRUE(info.bidirectional());
-  EXPECT_EQ(info.pooling(), v1::POOLING_MAX);
-  EXPECT_THAT(info.labels(), ElementsAre("DESC", "ENTY", "ABBR", "HUM", "LOC", "NUM"));
-  EXPECT_EQ(info.vocabulary_size(), 8759);
-  EXPECT_EQ(info.preprocessing(), "sentence_classification");
-  EXPECT_EQ(info.max_sequence_tokens(), 2048);
+  EXPECT_THAT(info, HasFieldsOf(R"(
+      name: 'trec' version: 1 task: 'classifier' input_size: 128 output_size: 128 hidden_size: 64
+      num_layers: 2 bidirectional: true pooling: POOLING_MAX vocabulary_size: 8759
+      labels: ['DESC', 'ENTY', 'ABBR', 'HUM', 'LOC', 'NUM'] preprocessing: 'sentence_classification'
+      max_sequence_tokens: 2048 dtype: 'float32' parameter_count: 1221254)"));
   EXPECT_FALSE(info.backend().empty());
-  EXPECT_EQ(info.dtype(), "float32");
   EXPECT_GE(info.instances(), 1);
-  EXPECT_EQ(info.parameter_count(), 1221254);
-  EXPECT_EQ(info.task(), "classifier");
-
-  const v1::ModelInfo& reader = list.models(1);
-  EXPECT_EQ(reader.name(), "war_and_peace");
-  EXPECT_EQ(reader.task(), "language_model");
-  EXPECT_EQ(reader.vocabulary_size(), 113);
-  EXPECT_EQ(reader.preprocessing(), "bytes");
-  EXPECT_EQ(reader.hidden_size(), 512);
-  EXPECT_EQ(reader.num_layers(), 4);
-  EXPECT_EQ(reader.parameter_count(), 990897);
-  EXPECT_TRUE(reader.labels().empty());
+  EXPECT_THAT(list.models(1), HasFieldsOf(R"(
+      name: 'war_and_peace' task: 'language_model' vocabulary_size: 113 preprocessing: 'bytes'
+      hidden_size: 512 num_layers: 4 parameter_count: 990897)"));
+  EXPECT_TRUE(list.models(1).labels().empty());
 
   // Which of the two is meant, nobody can know.
-  grpc::ClientContext unnamed_context;
-  const grpc::Status unnamed =
-      server_->stub().GetModel(&unnamed_context, v1::GetModelRequest(), &got);
-  EXPECT_EQ(unnamed.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(unnamed.error_message(), HasSubstr("trec, war_and_peace"));
+  EXPECT_THAT(server_->Call(v1::GetModelRequest()),
+              Fails(grpc::StatusCode::INVALID_ARGUMENT, HasSubstr("trec, war_and_peace")));
 
-  grpc::ClientContext missing_context;
-  v1::GetModelRequest missing;
-  missing.set_model("nope");
-  const grpc::Status status = server_->stub().GetModel(&missing_context, missing, &got);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_THAT(status.error_message(), HasSubstr("trec"));
+  EXPECT_THAT(server_->Call(Message<v1::GetModelRequest>("model: 'nope'")),
+              Fails(grpc::StatusCode::NOT_FOUND, HasSubstr("trec")));
 }
-
-// grpc.health.v1 by hand: HealthCheckRequest{service = 1}, HealthCheckResponse{status = 1}.
-std::string HealthRequest(const std::string& service) {
-  if (service.empty()) return "";
-  return std::string("\x0a") + static_cast<char>(service.size()) + service;
-}
-const std::string kServing("\x08\x01", 2);
-const std::string kNotServing("\x08\x02", 2);
 
 TEST_F(ServingTest, HealthCheckKnowsTheServerTheServiceAndTheModel) {
   for (const char* name : {"", "sru.v1.InferenceService", "trec"}) {
-    std::string response;
-    const grpc::Status status =
-        server_->CallRaw("/grpc.health.v1.Health/Check", HealthRequest(name), &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_EQ(response, kServing) << name;
+    EXPECT_EQ(server_->Health(name), "SERVING") << name;
   }
-  EXPECT_EQ(server_->CallRaw("/grpc.health.v1.Health/Check", HealthRequest("nope")).error_code(),
-            grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(server_->Health("nope"), absl::StrCat("code ", grpc::StatusCode::NOT_FOUND));
 }
 
 // A stream of messages from a method, one request.
@@ -543,13 +434,12 @@ class Stream {
 
 TEST(HealthTest, HealthWatchSeesTheDrain) {
   RunningServer server(TestOptions(kBundledRepository));
-  ASSERT_TRUE(server.started());
   Stream watch(server.channel(), "/grpc.health.v1.Health/Watch", HealthRequest("trec"));
   EXPECT_EQ(watch.Read(), kServing);
   EXPECT_EQ(server.Get("/readyz").status, 200);
   EXPECT_EQ(server.Metric("sru_ready"), 1);
   EXPECT_TRUE(server.server().Drain());
-  EXPECT_EQ(watch.Read(), kNotServing);
+  EXPECT_EQ(watch.Read(), std::string("\x08\x02", 2));
   EXPECT_EQ(server.Get("/readyz").status, 503);
   EXPECT_EQ(server.Get("/readyz").body, "not ready: draining\n");
   EXPECT_EQ(server.Get("/healthz").status, 200);
@@ -561,15 +451,14 @@ TEST(ListenTest, EveryAddressIsOfBothFamilies) {
   server::Options options = TestOptions(kBundledRepository);
   options.listen = {"0.0.0.0", 0};
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   std::vector<std::string> hosts = {"127.0.0.1"};
   // The file is empty or missing on a machine without IPv6.
   if (std::ifstream("/proc/net/if_inet6").peek() != std::ifstream::traits_type::eof()) {
     hosts.emplace_back("[::1]");
   }
   for (const std::string& host : hosts) {
-    const auto stub = v1::InferenceService::NewStub(
-        MakeChannel(host + ":" + std::to_string(server.server().address().port)));
+    const auto stub =
+        v1::InferenceService::NewStub(MakeChannel(host + ":" + std::to_string(server.port())));
     grpc::ClientContext context;
     v1::ListModelsResponse response;
     const grpc::Status status = stub->ListModels(&context, v1::ListModelsRequest(), &response);
@@ -594,8 +483,7 @@ TEST_F(ServingTest, MetricsFollowTheCalls) {
   v1::ClassifyRequest request;
   request.add_sequences()->set_text("Who wrote it?");
   request.add_sequences()->set_text("Where is it?");
-  v1::ClassifyResponse response;
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(server_->Classify(request, &response).ok());
+  for (int i = 0; i < 3; ++i) server_->Must(request);
   EXPECT_EQ(server_->Metric(ok), before + 3);
   EXPECT_GE(server_->Metric("sru_batch_sequences_sum{model=\"trec\",version=\"1\"}"), 6);
   EXPECT_GE(server_->Metric("sru_compute_duration_seconds_count{model=\"trec\",version=\"1\"}"), 1);
@@ -603,11 +491,11 @@ TEST_F(ServingTest, MetricsFollowTheCalls) {
   EXPECT_EQ(server_->Metric("sru_model_info{model=\"trec\",version=\"1\",task=\"classifier\"}"), 1);
   EXPECT_EQ(server_->Metric("sru_queue_sequences{model=\"trec\",version=\"1\"}"), 0);
   // A call leaves the count when gRPC is done with it, a moment after its answer.
-  EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_requests_in_flight") == 0; }));
+  EXPECT_TRUE(server_->Becomes("sru_requests_in_flight", 0));
 
   // A name that a caller invents makes no series.
   request.set_model("no-such-model");
-  EXPECT_EQ(server_->Classify(request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(server_->Call(request).error_code(), grpc::StatusCode::NOT_FOUND);
   const std::string text = server_->Get("/metrics").body;
   EXPECT_THAT(text, ::testing::Not(HasSubstr("no-such-model")));
   EXPECT_THAT(text, HasSubstr("sru_requests_total{code=\"NOT_FOUND\",method=\"Classify\","

@@ -44,36 +44,16 @@ class TagTest : public ::testing::Test {
     delete std::exchange(repository_, nullptr);
   }
 
-  void SetUp() override {
-    ASSERT_TRUE(server_->started());
-    request_.set_model("words");
-  }
+  void SetUp() override { request_.set_model("words"); }
 
-  static grpc::Status Tag(const v1::TagRequest& request, v1::TagResponse* response) {
-    grpc::ClientContext context;
-    return server_->stub().Tag(&context, request, response);
-  }
-
-  v1::TagResponse MustTag() {
-    v1::TagResponse response;
-    const grpc::Status status = Tag(request_, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response;
-  }
-
-  void ExpectError(StatusCode code, const std::string& message) {
-    v1::TagResponse response;
-    const grpc::Status status = Tag(request_, &response);
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(message));
+  void ExpectError(const std::string& message, StatusCode code = StatusCode::INVALID_ARGUMENT) {
+    EXPECT_THAT(server_->Call(request_), Fails(code, HasSubstr(message)));
   }
 
   // The sequences of a golden file, and for each of their tokens the log-probabilities of all labels.
   void ReadGolden(const std::string& name, v1::TagRequest* request,
                   std::vector<const float*>* log_probs) {
-    auto opened = models::SafetensorsFile::Open(kTaggerFolder + name + "/expected.safetensors");
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    golden_ = *std::move(opened);
+    golden_ = models::SafetensorsFile::Open(kTaggerFolder + name + "/expected.safetensors").value();
     const models::TensorView& expected = *golden_->Find("expected.log_probs");
     for (int64_t t = 0; t < expected.shape[0]; ++t) {
       log_probs->push_back(static_cast<const float*>(expected.data) + t * expected.shape[1]);
@@ -114,7 +94,7 @@ TEST_F(TagTest, GivesTheProbabilitiesOfThePackage) {
     request_.set_top_k(4);
     std::vector<const float*> expected;
     ASSERT_NO_FATAL_FAILURE(ReadGolden(name, &request_, &expected));
-    const v1::TagResponse response = MustTag();
+    const v1::TagResponse response = server_->Must(request_);
     size_t t = 0;
     for (const v1::Tagging& tagging : response.taggings()) {
       EXPECT_EQ(tagging.token_count(), tagging.tokens_size());
@@ -139,7 +119,7 @@ TEST_F(TagTest, NamesTheMostProbableLabelOfEachToken) {
   tokens->add_values("ten");
   tokens->add_values("nine");
   const double before = std::max(0.0, server_->Metric(kAnswered));
-  const v1::TagResponse response = MustTag();
+  const v1::TagResponse response = server_->Must(request_);
   EXPECT_EQ(response.model(), "words");
   EXPECT_EQ(response.version(), 1);
   EXPECT_GT(response.times().total_us(), 0);
@@ -159,37 +139,35 @@ TEST_F(TagTest, NamesTheMostProbableLabelOfEachToken) {
 
 TEST_F(TagTest, SkipsWhatHasNoTokens) {
   request_.add_sequences()->set_text("");
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].text");
+  ExpectError("sequences[0].text");
   request_.set_skip_empty(true);
   request_.add_sequences()->set_text("one");
-  const v1::TagResponse response = MustTag();
+  const v1::TagResponse response = server_->Must(request_);
   ASSERT_EQ(response.taggings_size(), 2);
   EXPECT_EQ(response.taggings(0).tokens_size(), 0);
   EXPECT_EQ(response.taggings(1).tokens_size(), 1);
 }
 
 TEST_F(TagTest, RefusesWhatIsWrong) {
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences: empty, expected at least one");
+  ExpectError("sequences: empty, expected at least one");
   request_.add_sequences()->set_text("one");
   for (const int top_k : {-1, 5}) {
     request_.set_top_k(top_k);
-    ExpectError(StatusCode::INVALID_ARGUMENT,
-                absl::StrCat("top_k: ", top_k, " is out of range, expected 0 to 4"));
+    ExpectError(absl::StrCat("top_k: ", top_k, " is out of range, expected 0 to 4"));
   }
   request_.set_top_k(0);
   request_.mutable_sequences(0)->mutable_features()->set_feature_size(8);
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].features");
+  ExpectError("sequences[0].features");
   request_.mutable_sequences(0)->set_text("one");
   request_.set_model("frames");
-  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].text");
+  ExpectError("sequences[0].text");
   request_.set_model("classifier");
-  ExpectError(StatusCode::FAILED_PRECONDITION,
-              "has the task classifier, Tag needs a tagger; the model answers Classify, Encode");
+  ExpectError("has the task classifier, Tag needs a tagger; the model answers Classify, Encode",
+              StatusCode::FAILED_PRECONDITION);
   v1::ClassifyRequest classify;
   classify.set_model("words");
   classify.add_sequences()->set_text("one");
-  v1::ClassifyResponse classified;
-  EXPECT_THAT(server_->Classify(classify, &classified).error_message(),
+  EXPECT_THAT(server_->Call(classify).error_message(),
               HasSubstr("has the task tagger, Classify needs a classifier; the model answers Tag"));
 }
 

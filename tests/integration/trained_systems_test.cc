@@ -5,7 +5,6 @@
 // Needs the directory checkpoints/ of SRU_SHARED_DIR (default ../shared) and a Python with torch;
 // skipped otherwise.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -17,9 +16,9 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/integration/python_with_torch.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/checkpoints.h"
-#include "tests/testing/python_with_torch.h"
 #include "tests/testing/subprocess.h"
 #include "tests/testing/test_files.h"
 
@@ -38,20 +37,10 @@ class TrainedSystemTest : public ::testing::Test {
   // Exports checkpoints/<name> and starts a server of it, or skips the test.
   void Serve(const std::string& name, const char* text_flag, const char* text_file) {
     checkpoint_ = CheckpointsDirectory() / name;
-    if (!fs::exists(checkpoint_)) {
-      GTEST_SKIP() << checkpoint_ << " is absent; set SRU_SHARED_DIR to the directory that has it";
-    }
-    const std::string python = PythonWithTorch();
-    if (python.empty()) {
-      GTEST_SKIP() << "no python3 can import torch (apt install python3-torch)";
-    }
-    Subprocess exporter({python, "models/export_torch.py", "--checkpoint",
-                         checkpoint_ / "checkpoint.pt", "--config", checkpoint_ / "config.json",
-                         text_flag, checkpoint_ / text_file, "--out",
-                         repository_.path(name + "/1")});
-    ASSERT_EQ(exporter.Wait(absl::Minutes(3)), 0) << exporter.err();
+    ExportCheckpoint(checkpoint_, {text_flag, checkpoint_ / text_file},
+                     repository_.path(name + "/1"));
+    if (IsSkipped() || HasFatalFailure()) return;
     server_ = std::make_unique<RunningServer>(TestOptions(repository_.path()));
-    ASSERT_TRUE(server_->started());
   }
 
   // The recorded objects of a file beside the checkpoint.
@@ -87,10 +76,7 @@ class TrainedReaderTest : public TrainedSystemTest {
   void SetUp() override { Serve("reader_squad", "--vocab", "vocab.txt"); }
 
   v1::AnswerResponse Answer(const v1::AnswerRequest& request) {
-    grpc::ClientContext context;
-    v1::AnswerResponse response;
-    const grpc::Status status = server_->stub().Answer(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const v1::AnswerResponse response = server_->Must(request);
     EXPECT_EQ(response.results_size(), request.queries_size());
     return response;
   }
@@ -192,10 +178,7 @@ class TrainedTranslatorTest : public TrainedSystemTest {
     for (size_t i = begin; i < end; ++i) {
       request.add_sequences()->set_text(sentences_[i]["source"].get<std::string>());
     }
-    grpc::ClientContext context;
-    v1::TranslateResponse response;
-    const grpc::Status status = server_->stub().Translate(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const v1::TranslateResponse response = server_->Must(request);
     EXPECT_EQ(response.translations_size(), request.sequences_size());
     return response;
   }

@@ -17,6 +17,7 @@
 #include "tests/integration/background_calls.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/failing_backend.h"
+#include "tests/testing/in_threads.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/translator_files.h"
 
@@ -50,7 +51,6 @@ class TranslateLoadTest : public ::testing::Test {
 
   void Start(std::unique_ptr<kernels::Backend> backend = nullptr) {
     server_ = std::make_unique<RunningServer>(std::move(backend), options_);
-    ASSERT_TRUE(server_->started());
   }
   // Its translations go on up to their longest length.
   void WriteEndless() {
@@ -87,23 +87,22 @@ class TranslateLoadTest : public ::testing::Test {
 
   grpc::Status Translate(const v1::TranslateRequest& request, v1::TranslateResponse* response,
                          absl::Duration timeout = absl::Seconds(60)) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
-    return server_->stub().Translate(&context, request, response);
+    return server_->Call(request, response, timeout);
+  }
+  // The request of this kind has the answer that it had alone.
+  void ExpectAsAlone(int kind, int sentences, const std::vector<std::string>& alone) {
+    v1::TranslateResponse response;
+    const grpc::Status status = Translate(Request(kind, sentences), &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(Content(response), alone[kind]);
   }
   // What each of the requests gives alone.
   std::vector<std::string> Alone(int count, int sentences) {
     std::vector<std::string> alone;
-    for (int i = 0; i < count; ++i) {
-      v1::TranslateResponse response;
-      const grpc::Status status = Translate(Request(i, sentences), &response);
-      EXPECT_TRUE(status.ok()) << status.error_message();
-      alone.push_back(Content(response));
-    }
+    for (int i = 0; i < count; ++i) alone.push_back(Content(server_->Must(Request(i, sentences))));
     return alone;
   }
-  static std::string Content(const v1::TranslateResponse& response) {
-    v1::TranslateResponse content = response;
+  static std::string Content(v1::TranslateResponse content) {
     content.clear_times();
     content.clear_version();
     return content.SerializeAsString();
@@ -117,12 +116,10 @@ class TranslateLoadTest : public ::testing::Test {
         absl::StrCat("sru_translate_sentences{model=\"m\",version=\"1\",state=\"", state, "\"}"));
   }
   void ExpectNothingLeft() {
-    EXPECT_TRUE(PollUntil([&] { return server_->Metric("sru_requests_in_flight") == 0; }));
+    EXPECT_TRUE(server_->Becomes("sru_requests_in_flight", 0));
     EXPECT_TRUE(PollUntil([&] { return Sentences("running") + Sentences("waiting") == 0; }));
-    EXPECT_TRUE(PollUntil([&] {
-      return server_->Metric("sru_state_slots{model=\"m\",version=\"1\",kind=\"used\"}") == 0;
-    }));
-    EXPECT_TRUE(PollUntil([&] { return server_->Metric("sru_inflight_bytes") == 0; }));
+    EXPECT_TRUE(server_->Becomes("sru_state_slots{model=\"m\",version=\"1\",kind=\"used\"}", 0));
+    EXPECT_TRUE(server_->Becomes("sru_inflight_bytes", 0));
     EXPECT_EQ(Metric("sru_queue_tokens"), 0);
   }
 
@@ -141,25 +138,21 @@ TEST_F(TranslateLoadTest, AFullQueueRefusesWholeCallsAndAnswersTheOthersRight) {
   const std::vector<std::string> alone = Alone(kKinds, kSentences);
   std::atomic<int> ok{0};
   std::atomic<int> refused{0};
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 12; ++i) {
-    clients.emplace_back([&, i] {
-      for (int k = 0; k < 10; ++k) {
-        v1::TranslateResponse response;
-        const int kind = (i + k) % kKinds;
-        const grpc::Status status = Translate(Request(kind, kSentences), &response);
-        if (status.ok()) {
-          ++ok;
-          EXPECT_EQ(Content(response), alone[kind]);
-          continue;
-        }
-        ++refused;
-        EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
-        EXPECT_TRUE(HasRetryInfo(status));
+  InThreads(12, [&](int i) {
+    for (int k = 0; k < 10; ++k) {
+      v1::TranslateResponse response;
+      const int kind = (i + k) % kKinds;
+      const grpc::Status status = Translate(Request(kind, kSentences), &response);
+      if (status.ok()) {
+        ++ok;
+        EXPECT_EQ(Content(response), alone[kind]);
+        continue;
       }
-    });
-  }
-  for (std::thread& client : clients) client.join();
+      ++refused;
+      EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+      EXPECT_TRUE(HasRetryInfo(status));
+    }
+  });
   EXPECT_GT(ok, 0);
   EXPECT_GT(refused, 0);
   double counted = 0;
@@ -269,11 +262,7 @@ TEST_F(TranslateLoadTest, AReloadUnderLoadLosesNothing) {
   for (int i = 0; i < 4; ++i) {
     clients.emplace_back([&, i] {
       for (int k = 0; !stop; ++k) {
-        const int kind = (i + k) % kKinds;
-        v1::TranslateResponse response;
-        const grpc::Status status = Translate(Request(kind, 3), &response);
-        ASSERT_TRUE(status.ok()) << status.error_message();
-        EXPECT_EQ(Content(response), alone[kind]);
+        ExpectAsAlone((i + k) % kKinds, 3, alone);
         ++answered;
       }
     });
@@ -296,20 +285,12 @@ TEST_F(TranslateLoadTest, AFailingDeviceLosesNothing) {
   constexpr int kKinds = 8;
   const std::vector<std::string> alone = Alone(kKinds, 4);
   std::atomic<int> answered{0};
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 6; ++i) {
-    clients.emplace_back([&, i] {
-      for (int k = 0; k < 20; ++k) {
-        const int kind = (i + k) % kKinds;
-        v1::TranslateResponse response;
-        const grpc::Status status = Translate(Request(kind, 4), &response);
-        ASSERT_TRUE(status.ok()) << status.error_message();
-        EXPECT_EQ(Content(response), alone[kind]);
-        if (++answered == 20) devices->failed[1] = true;
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
+  InThreads(6, [&](int i) {
+    for (int k = 0; k < 20; ++k) {
+      ExpectAsAlone((i + k) % kKinds, 4, alone);
+      if (++answered == 20) devices->failed[1] = true;
+    }
+  });
   ExpectNothingLeft();
   EXPECT_EQ(server_->Metric("sru_device_lost_total{device=\"1\"}"), 1);
 }
@@ -328,19 +309,11 @@ TEST_F(TranslateLoadTest, WithTheMemoryOfStatesUsedUpAllAreAnsweredRight) {
   server_.reset();
   options_.batching.state_memory_mb = 1;
   Start();
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 6; ++i) {
-    clients.emplace_back([&, i] {
-      for (int k = 0; k < 3; ++k) {
-        const int kind = (i + k) % kKinds;
-        v1::TranslateResponse response;
-        const grpc::Status status = Translate(Request(kind, 20), &response);
-        ASSERT_TRUE(status.ok()) << status.error_message();
-        EXPECT_EQ(Content(response), alone[kind]);
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
+  InThreads(6, [&](int i) {
+    for (int k = 0; k < 3; ++k) {
+      ExpectAsAlone((i + k) % kKinds, 20, alone);
+    }
+  });
   ExpectNothingLeft();
 }
 

@@ -1,12 +1,9 @@
 // Translate over the wire with the small students of tests/golden: the translations, n-best lists, scores and alignments of the
 // reference, the same bytes alone and beside others, and every option of the search.
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/server_fixture.h"
+#include "tests/testing/in_threads.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::testing {
@@ -56,7 +54,6 @@ class TranslateStudentTest : public ::testing::TestWithParam<const char*> {
     delete std::exchange(repository_, nullptr);
   }
   void SetUp() override {
-    ASSERT_TRUE(server_->started());
     request_.set_model(GetParam());
     std::ifstream file(absl::StrCat("tests/golden/student/", GetParam(), "/expected.jsonl"));
     for (std::string line; std::getline(file, line);) {
@@ -70,10 +67,7 @@ class TranslateStudentTest : public ::testing::TestWithParam<const char*> {
   }
 
   v1::TranslateResponse MustTranslate(const v1::TranslateRequest& request) {
-    v1::TranslateResponse response;
-    grpc::ClientContext context;
-    const grpc::Status status = server_->stub().Translate(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const v1::TranslateResponse response = server_->Must(request);
     EXPECT_EQ(response.translations_size(), request.sequences_size());
     return response;
   }
@@ -84,13 +78,11 @@ class TranslateStudentTest : public ::testing::TestWithParam<const char*> {
     return {hypothesis.token_ids().begin(), hypothesis.token_ids().end()};
   }
 
-  static models::TempDirectory* repository_;
-  static RunningServer* server_;
+  static inline models::TempDirectory* repository_ = nullptr;
+  static inline RunningServer* server_ = nullptr;
   std::vector<json> expected_;
   v1::TranslateRequest request_;
 };
-models::TempDirectory* TranslateStudentTest::repository_ = nullptr;
-RunningServer* TranslateStudentTest::server_ = nullptr;
 
 INSTANTIATE_TEST_SUITE_P(Students, TranslateStudentTest,
                          ::testing::Values("shared", "int8", "apart"));
@@ -168,17 +160,13 @@ TEST_P(TranslateStudentTest, ATextAloneHasTheBytesThatItHasBesideOthers) {
   request_.set_num_hypotheses(3);
   request_.set_return_alignment(true);
   const v1::TranslateResponse together = MustTranslate(request_);
-  std::vector<std::thread> clients;
-  for (int i = 0; i < request_.sequences_size(); ++i) {
-    clients.emplace_back([&, i] {
-      v1::TranslateRequest one = request_;
-      *one.mutable_sequences() = {request_.sequences().begin() + i,
-                                  request_.sequences().begin() + i + 1};
-      EXPECT_EQ(MustTranslate(one).translations(0).SerializeAsString(),
-                together.translations(i).SerializeAsString());
-    });
-  }
-  for (std::thread& client : clients) client.join();
+  InThreads(request_.sequences_size(), [&](int i) {
+    v1::TranslateRequest one = request_;
+    *one.mutable_sequences() = {request_.sequences().begin() + i,
+                                request_.sequences().begin() + i + 1};
+    EXPECT_EQ(MustTranslate(one).translations(0).SerializeAsString(),
+              together.translations(i).SerializeAsString());
+  });
 }
 
 TEST_P(TranslateStudentTest, OnlyWordsOfTheSentencesListAreChosen) {
@@ -226,7 +214,7 @@ TEST_P(TranslateStudentTest, TextsAreCutWhereTheModelSaysSo) {
   const auto translated = [](const std::string& text, const std::string& from,
                              const std::string& to) {
     const HttpResponse response = HttpGet(
-        server_->server().http_address()->port,
+        server_->http_port(),
         absl::StrCat("/v2/translate?text=", text, "&source_lang=", from, "&target_lang=", to),
         "POST");
     EXPECT_EQ(response.status, 200) << response.body;

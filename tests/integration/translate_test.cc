@@ -1,11 +1,9 @@
 // Translate over the wire with small random translators: the same as one hypothesis at a time, every field that can be
 // wrong, and what the server tells of a translator.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,8 +14,9 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "tests/integration/server_fixture.h"
+#include "tests/testing/in_threads.h"
 #include "tests/testing/plain_translator.h"
-#include "tests/testing/poll.h"
+#include "tests/testing/protos.h"
 #include "tests/testing/translator_files.h"
 
 namespace sru::testing {
@@ -65,52 +64,34 @@ class TranslateTest : public ::testing::Test {
     delete std::exchange(repository_, nullptr);
   }
   void SetUp() override {
-    ASSERT_TRUE(server_->started());
     request_.set_model("text");
     request_.add_sequences()->set_text("a b c");
   }
   void TearDown() override {
-    EXPECT_TRUE(PollUntil([] {
-      return server_->Metric("sru_state_slots{model=\"text\",version=\"1\",kind=\"used\"}") == 0;
-    }));
-    EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_inflight_bytes") == 0; }));
-    // A call is counted out after its answer.
-    EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_requests_in_flight") == 0; }));
+    EXPECT_TRUE(server_->Becomes("sru_state_slots{model=\"text\",version=\"1\",kind=\"used\"}", 0));
+    server_->ExpectIdle();
   }
 
-  grpc::Status Translate(const v1::TranslateRequest& request, v1::TranslateResponse* response) {
-    grpc::ClientContext context;
-    return server_->stub().Translate(&context, request, response);
-  }
   v1::TranslateResponse MustTranslate(const v1::TranslateRequest& request) {
-    v1::TranslateResponse response;
-    const grpc::Status status = Translate(request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const v1::TranslateResponse response = server_->Must(request);
     EXPECT_EQ(response.translations_size(), request.sequences_size());
     return response;
   }
   void ExpectError(const std::string& message) {
-    v1::TranslateResponse response;
-    const grpc::Status status = Translate(request_, &response);
-    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
-    EXPECT_THAT(status.error_message(), HasSubstr(message));
+    EXPECT_THAT(server_->Call(request_), Fails(StatusCode::INVALID_ARGUMENT, HasSubstr(message)));
   }
 
-  static TranslatorRepository* repository_;
-  static RunningServer* server_;
+  static inline TranslatorRepository* repository_ = nullptr;
+  static inline RunningServer* server_ = nullptr;
   v1::TranslateRequest request_;
 };
-TranslatorRepository* TranslateTest::repository_ = nullptr;
-RunningServer* TranslateTest::server_ = nullptr;
 
 // The same in process, with the backend that the server has.
 class Plain {
  public:
   explicit Plain(const std::string& directory) {
     EXPECT_TRUE(kernels::CreateBackend("cpu", &backend_).ok());
-    auto model = models::Model::Load(directory, "text", 1, *backend_, {});
-    EXPECT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ = models::Model::Load(directory, "text", 1, *backend_, {}).value();
     translator_ = std::make_unique<server::PlainTranslator>(*model_);
   }
   const models::Model& model() const { return *model_; }
@@ -223,21 +204,17 @@ TEST_F(TranslateTest, ThePenaltiesOfWordsAndTheLengthOfTheSource) {
 
 TEST_F(TranslateTest, TheSameTextAloneAndUnderLoad) {
   const v1::TranslateResponse alone = MustTranslate(request_);
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 8; ++i) {
-    clients.emplace_back([&, i] {
-      for (int k = 0; k < 10; ++k) {
-        v1::TranslateRequest request = request_;
-        for (int more = 0; more < (i + k) % 7; ++more) {
-          request.add_sequences()->set_text(std::string(1 + more, 'b'));
-        }
-        const v1::TranslateResponse response = MustTranslate(request);
-        EXPECT_EQ(response.translations(0).SerializeAsString(),
-                  alone.translations(0).SerializeAsString());
+  InThreads(8, [&](int i) {
+    for (int k = 0; k < 10; ++k) {
+      v1::TranslateRequest request = request_;
+      for (int more = 0; more < (i + k) % 7; ++more) {
+        request.add_sequences()->set_text(std::string(1 + more, 'b'));
       }
-    });
-  }
-  for (std::thread& client : clients) client.join();
+      const v1::TranslateResponse response = MustTranslate(request);
+      EXPECT_EQ(response.translations(0).SerializeAsString(),
+                alone.translations(0).SerializeAsString());
+    }
+  });
 }
 
 TEST_F(TranslateTest, AnEmptyTextHasAnEmptyTranslation) {
@@ -250,10 +227,7 @@ TEST_F(TranslateTest, AnEmptyTextHasAnEmptyTranslation) {
   const v1::TranslateResponse response = MustTranslate(request_);
   for (const v1::Translation& translation : response.translations()) {
     ASSERT_EQ(translation.hypotheses_size(), 1);
-    EXPECT_EQ(translation.hypotheses(0).text(), "");
-    EXPECT_EQ(translation.hypotheses(0).token_ids_size(), 0);
-    EXPECT_EQ(translation.hypotheses(0).log_prob(), 0);
-    EXPECT_FALSE(translation.hypotheses(0).unfinished());
+    EXPECT_THAT(translation.hypotheses(0), Sends(""));
     EXPECT_EQ(translation.token_count(), 0);
   }
 }
@@ -283,55 +257,30 @@ TEST_F(TranslateTest, AModelWithoutSubwordsTakesIds) {
 }
 
 TEST_F(TranslateTest, EveryFieldThatIsWrongIsNamed) {
-  const v1::TranslateRequest good = request_;
-  const auto expect = [&](auto spoil, const std::string& message) {
-    request_ = good;
-    spoil();
+  for (const auto& [request, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "sequences: empty, expected at least one"},
+           {"sequences {}", "sequences[0]: empty sequence"},
+           {"sequences { token_ids { values: 11 } }",
+            "sequences[0].token_ids.values[0]: 11 is out of range, expected 0 to 10"},
+           {"sequences { features { feature_size: 1 data: 'abcd' } }",
+            "sequences[0].features: the model takes text, tokens or token_ids"},
+           {"sequences { text: 'a' } beam_size: 65", "beam_size: 65"},
+           {"sequences { text: 'a' } length_penalty { alpha: 11 }", "length_penalty.alpha: 11"},
+           {"sequences { text: 'a' } num_hypotheses: 4",
+            "num_hypotheses: 4 is out of range, expected 1 to 3 (beam_size)"},
+           {"sequences { text: 'a' } max_new_tokens: 51",
+            "max_new_tokens: 51 is out of range, expected 1 to 50 (--max_new_tokens)"},
+           {"sequences { text: 'a' } target_prefixes: ['a', 'a']",
+            "target_prefixes: expected none or 1, one per sequence, found 2"},
+           {"sequences { text: 'a' } target_prefixes: 'b b b b' max_new_tokens: 3",
+            "target_prefixes[0]: at least 3 tokens are too many, expected fewer than 3"},
+           {"sequences { text: 'a' } priority: 7", "priority: 7 is unknown"}}) {
+    SCOPED_TRACE(request);
+    request_ = Message<v1::TranslateRequest>("model: 'text' " + request);
     ExpectError(message);
-  };
-  expect([&] { request_.clear_sequences(); }, "sequences: empty, expected at least one");
-  expect([&] { request_.mutable_sequences(0)->Clear(); }, "sequences[0]: empty sequence");
-  expect(
-      [&] {
-        for (int i = 0; i < 41; ++i) request_.add_sequences()->set_text("a");
-      },
-      "sequences: 42 are too many, expected at most 40");
-  expect([&] { request_.mutable_sequences(0)->mutable_token_ids()->add_values(11); },
-         "sequences[0].token_ids.values[0]: 11 is out of range, expected 0 to 10");
-  expect([&] { request_.mutable_sequences(0)->mutable_token_ids()->add_values(-1); },
-         "sequences[0].token_ids.values[0]: -1 is out of range");
-  expect(
-      [&] {
-        request_.mutable_sequences(0)->mutable_features()->set_feature_size(8);
-        request_.mutable_sequences(0)->mutable_features()->set_data(std::string(32, '\0'));
-      },
-      "sequences[0].features: the model takes text, tokens or token_ids");
-  for (const int beam : {-1, 65, 1000}) {
-    expect([&] { request_.set_beam_size(beam); }, absl::StrCat("beam_size: ", beam));
   }
-  expect([&] { request_.mutable_length_penalty()->set_alpha(std::nanf("")); },
-         "length_penalty.alpha: nan");
-  expect([&] { request_.mutable_length_penalty()->set_alpha(11); }, "length_penalty.alpha: 11");
-  expect(
-      [&] { request_.mutable_length_penalty()->set_form(static_cast<v1::LengthPenalty::Form>(4)); },
-      "length_penalty.form: 4 is unknown");
-  expect([&] { request_.set_num_hypotheses(4); },
-         "num_hypotheses: 4 is out of range, expected 1 to 3 (beam_size)");
-  expect([&] { request_.set_max_new_tokens(51); },
-         "max_new_tokens: 51 is out of range, expected 1 to 50 (--max_new_tokens)");
-  expect(
-      [&] {
-        request_.add_target_prefixes("a");
-        request_.add_target_prefixes("a");
-      },
-      "target_prefixes: expected none or 1, one per sequence, found 2");
-  expect(
-      [&] {
-        request_.add_target_prefixes("b b b b");
-        request_.set_max_new_tokens(3);
-      },
-      "target_prefixes[0]: at least 3 tokens are too many, expected fewer than 3");
-  expect([&] { request_.set_priority(static_cast<v1::Priority>(7)); }, "priority: 7 is unknown");
+  for (int i = 0; i < 40; ++i) request_.add_sequences()->set_text("a");
+  ExpectError("sequences: 41 are too many, expected at most 40");
 }
 
 TEST_F(TranslateTest, BytesThatAreNotUtf8AreNamedByTheirField) {
@@ -343,14 +292,11 @@ TEST_F(TranslateTest, BytesThatAreNotUtf8AreNamedByTheirField) {
     bytes[bytes.find(part)] = '\xff';
     return server_->CallRaw("/sru.v1.InferenceService/Translate", bytes);
   };
-  grpc::Status status = call("prefix");
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("target_prefixes[0]"));
-  status = call("a b c");
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("sequences[0].text"));
-  status = server_->CallRaw("/sru.v1.InferenceService/Translate", good.substr(0, good.size() - 3));
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(call("prefix"), Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("target_prefixes[0]")));
+  EXPECT_THAT(call("a b c"), Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("sequences[0].text")));
+  EXPECT_EQ(server_->CallRaw("/sru.v1.InferenceService/Translate", good.substr(0, good.size() - 3))
+                .error_code(),
+            StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(TranslateTest, ATextOverTheLimitIsRefusedOrCut) {
@@ -367,41 +313,23 @@ TEST_F(TranslateTest, ATextOverTheLimitIsRefusedOrCut) {
 
 TEST_F(TranslateTest, OnlyATranslatorTranslates) {
   request_.set_model("trec");
-  v1::TranslateResponse response;
-  grpc::Status status = Translate(request_, &response);
-  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("Translate needs a translator"));
+  EXPECT_THAT(server_->Call(request_),
+              Fails(StatusCode::FAILED_PRECONDITION, HasSubstr("Translate needs a translator")));
   // Of two translators, a call names one.
   request_.set_model("");
-  status = Translate(request_, &response);
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_EQ(server_->Call(request_).error_code(), StatusCode::INVALID_ARGUMENT);
   request_.set_model("none");
-  EXPECT_EQ(Translate(request_, &response).error_code(), StatusCode::NOT_FOUND);
-  v1::ClassifyRequest classify;
-  classify.set_model("text");
-  classify.add_sequences()->set_text("a");
-  v1::ClassifyResponse classified;
-  status = server_->Classify(classify, &classified);
-  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("the model answers Translate"));
+  EXPECT_EQ(server_->Call(request_).error_code(), StatusCode::NOT_FOUND);
+  EXPECT_THAT(server_->Call(Message<v1::ClassifyRequest>("model: 'text' sequences { text: 'a' }")),
+              Fails(StatusCode::FAILED_PRECONDITION, HasSubstr("the model answers Translate")));
 }
 
 TEST_F(TranslateTest, GetModelTellsOfTheSearch) {
-  v1::GetModelRequest request;
-  request.set_model("text");
-  v1::GetModelResponse response;
-  grpc::ClientContext context;
-  ASSERT_TRUE(server_->stub().GetModel(&context, request, &response).ok());
-  EXPECT_EQ(response.model().task(), "translator");
-  const v1::TranslatorInfo& translator = response.model().translator();
-  EXPECT_EQ(translator.beam_size(), 3);
-  EXPECT_EQ(translator.length_penalty().form(), v1::LengthPenalty::FORM_GNMT);
-  EXPECT_FLOAT_EQ(translator.length_penalty().alpha(), 0.6f);
-  EXPECT_EQ(translator.max_new_tokens(), 20);
-  EXPECT_EQ(translator.target_vocabulary_size(), 11);
-  EXPECT_EQ(translator.source_language(), "en");
-  EXPECT_EQ(translator.target_language(), "de");
-  EXPECT_EQ(translator.max_positions(), 100);
+  const v1::ModelInfo info = server_->Must(Message<v1::GetModelRequest>("model: 'text'")).model();
+  EXPECT_EQ(info.task(), "translator");
+  EXPECT_THAT(info.translator(), HasFieldsOf(R"(
+      beam_size: 3 length_penalty { form: FORM_GNMT alpha: 0.6 } max_new_tokens: 20
+      target_vocabulary_size: 11 source_language: 'en' target_language: 'de' max_positions: 100)"));
 }
 
 TEST_F(TranslateTest, CallsAreCountedAndTimed) {

@@ -85,21 +85,16 @@ class TranslateTextsTest : public ::testing::Test {
     delete std::exchange(server_, nullptr);
     delete std::exchange(repository_, nullptr);
   }
-  void SetUp() override { ASSERT_TRUE(server_->started()); }
-  void TearDown() override {
-    EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_inflight_bytes") == 0; }));
-    EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_requests_in_flight") == 0; }));
-  }
+  void TearDown() override { server_->ExpectIdle(); }
 
-  static int port() { return server_->server().http_address()->port; }
+  static int port() { return server_->http_port(); }
   // The best translation of one sentence, by the call.
   static std::string Sentence(const std::string& model, const std::string& text) {
     v1::TranslateRequest request;
     v1::TranslateResponse response;
     request.set_model(model);
     request.add_sequences()->set_text(text);
-    grpc::ClientContext context;
-    const grpc::Status status = server_->stub().Translate(&context, request, &response);
+    const grpc::Status status = server_->Call(request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response.translations_size() == 0 ? "" : response.translations(0).hypotheses(0).text();
   }
@@ -118,11 +113,9 @@ class TranslateTextsTest : public ::testing::Test {
     return Post("/v2/translate", body, 400)["message"];
   }
 
-  static TextsRepository* repository_;
-  static RunningServer* server_;
+  static inline TextsRepository* repository_ = nullptr;
+  static inline RunningServer* server_ = nullptr;
 };
-TextsRepository* TranslateTextsTest::repository_ = nullptr;
-RunningServer* TranslateTextsTest::server_ = nullptr;
 
 TEST_F(TranslateTextsTest, SentencesAreTranslatedAndWhiteSpaceStays) {
   const std::string first = Sentence("en_de", "A b c.");
@@ -310,7 +303,6 @@ TEST_F(TranslateTextsTest, ADrainWaitsForAllCallsOfAText) {
   server::Options options = TestOptions(repository_->path("models"));
   options.drain_timeout = absl::Seconds(100);
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   const std::string sentence = Sentence("en_de", "A b c.");
   std::string text;
   std::string expected;
@@ -320,10 +312,8 @@ TEST_F(TranslateTextsTest, ADrainWaitsForAllCallsOfAText) {
   }
   const json body = {{"text", {text}}, {"target_lang", "de"}, {"source_lang", "en"}};
   HttpResponse response;
-  std::thread client([&] {
-    response =
-        Send(server.server().http_address()->port, "POST", "/v2/translate", kJson, body.dump());
-  });
+  std::thread client(
+      [&] { response = Send(server.http_port(), "POST", "/v2/translate", kJson, body.dump()); });
   EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") > 0; }));
   EXPECT_TRUE(server.server().Drain());
   client.join();
@@ -417,8 +407,7 @@ TEST_F(TranslateTextsTest, TokensComeInHeadersAndFields) {
   server::Options options = TestOptions(repository_->path("models"));
   options.security.auth_tokens_file = tokens;
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
-  const int port = server.server().http_address()->port;
+  const int port = server.http_port();
   const std::string token = "0123456789abcdef0123456789abcdef";
   const std::string deepl = "text=a&source_lang=en&target_lang=de";
   const std::string libre = "q=a&source=en&target=de";
@@ -457,10 +446,9 @@ TEST_F(TranslateTextsTest, TheMemoryOfAnAnswerIsReserved) {
   server::Options options = TestOptions(repository_->path("models"));
   options.memory.max_inflight_mb = 16;
   RunningServer server(options);
-  ASSERT_TRUE(server.started());
   // In JSON each of these bytes takes six.
   const auto post = [&](size_t bytes) {
-    return Send(server.server().http_address()->port, "POST", "/translate", kForm,
+    return Send(server.http_port(), "POST", "/translate", kForm,
                 absl::StrCat("source=en&target=de&format=html&q=<!--", std::string(bytes, '\x01'),
                              "-->A b c."),
                 "Authorization: Bearer any\r\n");
@@ -469,11 +457,11 @@ TEST_F(TranslateTextsTest, TheMemoryOfAnAnswerIsReserved) {
   const HttpResponse refused = post(700000);
   EXPECT_EQ(refused.status, 429);
   EXPECT_THAT(refused.body, HasSubstr("--max_inflight_mb"));
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
+  EXPECT_TRUE(server.Becomes("sru_inflight_bytes", 0));
 }
 
 TEST_F(TranslateTextsTest, TheStatusPagesBoxCallsItsOwnPort) {
-  const int port = server_->server().metrics_address().port;
+  const int port = server_->metrics_port();
   const json request = {{"q", "A b c."}, {"source", "en"}, {"target", "de"}};
   const HttpResponse answer = Send(port, "POST", "/translate", kJson, request.dump());
   EXPECT_EQ(answer.status, 200) << answer.body;

@@ -157,6 +157,14 @@ inline void WriteModel(const TempDirectory& directory, const std::string& name,
   directory.Write(name + "/model.safetensors", Safetensors(tensors));
   directory.Write(name + "/vocab.txt", kSmallVocabulary);
 }
+// The same of a classifier or language model without its last layer: an encoder of token vectors.
+inline void WriteEncoder(const TempDirectory& directory, const std::string& name,
+                         nlohmann::json config, TestTensors tensors) {
+  for (const char* key : {"task", "labels"}) config.erase(key);
+  for (const char* tensor : {"out.weight", "out.bias"}) tensors.erase(tensor);
+  config["pooling"] = "none";
+  WriteModel(directory, name, config, tensors);
+}
 inline void WriteSmallModel(const TempDirectory& directory, const std::string& name) {
   WriteModel(directory, name, SmallConfig(), SmallTensors());
 }

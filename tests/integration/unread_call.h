@@ -1,7 +1,7 @@
 // A unary gRPC call whose client announces no room for an answer and never reads one. It is written
 // by hand, since no client library behaves like that.
-#ifndef SRU_TESTS_TESTING_UNREAD_CALL_H_
-#define SRU_TESTS_TESTING_UNREAD_CALL_H_
+#ifndef SRU_TESTS_INTEGRATION_UNREAD_CALL_H_
+#define SRU_TESTS_INTEGRATION_UNREAD_CALL_H_
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -105,4 +105,4 @@ class UnreadCall {
 
 }  // namespace sru::testing
 
-#endif  // SRU_TESTS_TESTING_UNREAD_CALL_H_
+#endif  // SRU_TESTS_INTEGRATION_UNREAD_CALL_H_
