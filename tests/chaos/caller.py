@@ -11,7 +11,8 @@ END is a code of gRPC that the server gave (CANCELLED: gRPC itself, in the serve
     REFUSED   no server took the call: there was no connection, or the server disowned the call
     PASSED    the deadline passed on the caller's side first
 
-The server's own word is told from what a client library makes up by the request id, which a server sends back.
+A call counts as accepted from when it was sent on a connection that stood, unless the server disowned it by GOAWAY or
+REFUSED_STREAM. The server's own word is told from what a client library makes up by the request id, which a server sends back.
 """
 
 import collections

@@ -17,7 +17,6 @@ The package compiles its CPU operator when it is imported for the first time, an
 CUDA kernels did not load, which does not matter here.
 """
 
-import argparse
 import json
 import os
 import re
@@ -27,21 +26,15 @@ import torch
 import sru
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+MODEL = os.path.join(HERE, "../../models/pretrained/trec/1")
+OUT = os.path.join(HERE, "trec_questions.jsonl")
 
 
 def tokenize(text, lowercase):
     text = re.sub(r"[^A-Za-z0-9(),!?'`]", " ", text)
-    text = re.sub(r"'s", " 's", text)
-    text = re.sub(r"'ve", " 've", text)
-    text = re.sub(r"n't", " n't", text)
-    text = re.sub(r"'re", " 're", text)
-    text = re.sub(r"'d", " 'd", text)
-    text = re.sub(r"'ll", " 'll", text)
-    text = re.sub(r",", " , ", text)
-    text = re.sub(r"!", " ! ", text)
-    text = re.sub(r"\(", " ( ", text)
-    text = re.sub(r"\)", " ) ", text)
-    text = re.sub(r"\?", " ? ", text)
+    for ending in ("'s", "'ve", "n't", "'re", "'d", "'ll"):
+        text = text.replace(ending, " " + ending)
+    text = re.sub(r"([,!()?])", r" \1 ", text)
     text = re.sub(r"\s{2,}", " ", text).strip()
     return (text.lower() if lowercase else text).split()
 
@@ -61,32 +54,23 @@ def read_safetensors(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=os.path.join(HERE, "../../models/pretrained/trec/1"),
-                        help="directory of the model (default: the bundled one)")
-    parser.add_argument("--questions", default=os.path.join(HERE, "trec_questions.txt"),
-                        help="one question per line")
-    parser.add_argument("--out", default=os.path.join(HERE, "trec_questions.jsonl"))
-    arguments = parser.parse_args()
-
-    with open(os.path.join(arguments.model, "config.json"), encoding="utf-8") as file:
+    with open(os.path.join(MODEL, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
-    with open(os.path.join(arguments.model, "vocab.txt"), encoding="utf-8", newline="\n") as file:
+    with open(os.path.join(MODEL, "vocab.txt"), encoding="utf-8", newline="\n") as file:
         ids = {word: number for number, word in enumerate(file.read().rstrip("\n").split("\n"))}
     assert config["preprocessing"]["type"] == "sentence_classification"
     assert config["pooling"] == "max"
 
-    tensors = read_safetensors(os.path.join(arguments.model, "model.safetensors"))
+    tensors = read_safetensors(os.path.join(MODEL, "model.safetensors"))
     encoder = sru.SRU(**config["encoder"])
     prefix = "encoder."
     encoder.load_state_dict({name[len(prefix):]: value for name, value in tensors.items()
                              if name.startswith(prefix)})
     encoder.eval()
 
-    with open(arguments.questions, encoding="utf-8", newline="\n") as file:
+    with open(os.path.join(HERE, "trec_questions.txt"), encoding="utf-8", newline="\n") as file:
         questions = file.read().rstrip("\n").split("\n")
-    with open(arguments.out, "w", encoding="utf-8", newline="\n") as file, torch.no_grad():
+    with open(OUT, "w", encoding="utf-8", newline="\n") as file, torch.no_grad():
         for text in questions:
             tokens = tokenize(text, config["preprocessing"]["lowercase"])
             token_ids = [ids.get(token, config["embedding"]["oov_id"]) for token in tokens]
@@ -97,7 +81,7 @@ def main():
             label = config["labels"][int(logits.argmax())]
             file.write(json.dumps({"text": text, "tokens": tokens, "label": label,
                                    "logits": logits.tolist()}, ensure_ascii=False) + "\n")
-    print(f"wrote {len(questions)} questions to {arguments.out}")
+    print(f"wrote {len(questions)} questions to {OUT}")
 
 
 if __name__ == "__main__":

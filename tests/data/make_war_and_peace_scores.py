@@ -12,7 +12,6 @@ code with the server and none with the package that trained the model. Needs num
   log p = z - log sum exp z,   z = out.weight h + out.bias
 """
 
-import argparse
 import json
 import os
 import struct
@@ -79,13 +78,8 @@ def log_probs(config, tensors, text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=MODEL)
-    parser.add_argument("--out", default=os.path.join(HERE, "war_and_peace_scores.jsonl"))
-    args = parser.parse_args()
-    config, tensors = load(args.model)
-    with open(args.out, "w", encoding="utf-8") as file:
+    config, tensors = load(MODEL)
+    with open(os.path.join(HERE, "war_and_peace_scores.jsonl"), "w", encoding="utf-8") as file:
         for text in SENTENCES:
             values = [round(value, 6) for value in log_probs(config, tensors, text)]
             file.write(json.dumps({"text": text, "log_probs": values}, ensure_ascii=False) + "\n")

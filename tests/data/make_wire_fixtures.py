@@ -70,15 +70,9 @@ def flags(*program):
 
 def start(server, repository):
     models = ",".join(sorted(os.listdir(repository)))
-    command = [
-        server,
-        "--model_repository=" + repository,
-        "--listen=127.0.0.1:0",
-        "--metrics_listen=127.0.0.1:0",
-        "--load_models=" + models,
-        *recorded.SERVER_FLAGS,
-    ]
-    return SruServer(command)
+    ports = ["--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0"]
+    models = ["--model_repository=" + repository, "--load_models=" + models]
+    return SruServer([server, *ports, *models, *recorded.SERVER_FLAGS])
 
 
 def record_commands(client, folder, recorders):
@@ -88,22 +82,15 @@ def record_commands(client, folder, recorders):
             port, recorder = (admin.port, recorders["admin"]) if name == "admin" else (main.port, recorders["main"])
             recorder.calls.clear()
             given = [argument.format(folder=folder) for argument in arguments]
-            done = subprocess.run(
-                [client, name, *given, "--json", "--address=127.0.0.1:%d" % port],
-                input=data or b"",
-                stdout=subprocess.PIPE,
-                timeout=60,
-                check=False,
-            )
-            entries.append(
-                {
-                    "command": [name, *arguments],
-                    "input": base64.b64encode(data or b"").decode(),
-                    "exit_code": done.returncode,
-                    "output": done.stdout.decode().splitlines(),
-                    "calls": list(recorder.calls),
-                }
-            )
+            command = [client, name, *given, "--json", "--address=127.0.0.1:%d" % port]
+            done = subprocess.run(command, input=data or b"", stdout=subprocess.PIPE, timeout=60, check=False)
+            entries.append({
+                "command": [name, *arguments],
+                "input": base64.b64encode(data or b"").decode(),
+                "exit_code": done.returncode,
+                "output": done.stdout.decode().splitlines(),
+                "calls": list(recorder.calls),
+            })  # fmt: skip
     return entries
 
 
@@ -141,9 +128,7 @@ def composed(schema, channel):
     generate = message("GenerateRequest", model="old_language_model", num_samples=3, max_new_tokens=8)
     generate.return_state = True
     generate.prompt.text = "the "
-    generate.sampling.temperature = 1.5
-    generate.sampling.seed = 3
-    generate.sampling.repetition_penalty = 1.2
+    generate.sampling.temperature, generate.sampling.seed, generate.sampling.repetition_penalty = 1.5, 3, 1.2
     generate.sampling.logit_bias[2] = -100
     generate.token_log_probs = True
     calls.append(call("Generate", generate))
@@ -152,13 +137,9 @@ def composed(schema, channel):
     calls.append(call("Generate", generate))
     for output_format in range(5):
         start_message = {"model": "old_encoder", "output_format": output_format}
-        calls.append(
-            call(
-                "EncodeStream",
-                message("EncodeStreamRequest", start=start_message, chunk=frames),
-                message("EncodeStreamRequest", chunk=frames, return_state=True),
-            )
-        )
+        first_chunk = message("EncodeStreamRequest", start=start_message, chunk=frames)
+        last_chunk = message("EncodeStreamRequest", chunk=frames, return_state=True)
+        calls.append(call("EncodeStream", first_chunk, last_chunk))
     damaged = bytearray(states[0])
     damaged[-1] ^= 1
     score.states[0] = bytes(damaged)

@@ -32,12 +32,7 @@ def make_repository(folder, pretrained):
 
 
 # The plain loops of the reference backend give the same bits on every processor and with every compiler.
-SERVER_FLAGS = (
-    "--backend=reference",
-    "--instances=1",
-    "--model_control=explicit",
-    "--admin_listen=127.0.0.1:0",
-)
+SERVER_FLAGS = ("--backend=reference", "--instances=1", "--model_control=explicit", "--admin_listen=127.0.0.1:0")
 
 
 class Schema:

@@ -179,13 +179,8 @@ class UpgradeTest(unittest.TestCase):
                     data[-2] ^= 1
                 with open(os.path.join(target, name), "wb") as file:
                     file.write(data)
-            old = next(
-                Call.from_json(one)
-                for one in self.recorded["calls"]
-                if one["method"].endswith("/Score") and self.schema.parse_request(
-                    one["method"], base64.b64decode(one["requests"][0])
-                ).states
-            )  # fmt: skip
+            calls = (Call.from_json(one) for one in self.recorded["calls"] if one["method"].endswith("/Score"))
+            old = next(one for one in calls if self.schema.parse_request(one.method, one.requests[0]).states)
             with Server("--model_repository=" + folder) as server, server.channel() as channel:
                 answer = call(channel, "Score", old.requests[0])
                 self.assertEqual(answer.code, "INVALID_ARGUMENT")
@@ -200,18 +195,19 @@ class UpgradeTest(unittest.TestCase):
                 {model.name: model.task for model in client.models().models if model.name.startswith("old_")},
                 {"old_" + task: task for task in ("classifier", "encoder", "language_model", "reader", "translator")},
             )
+            close = lambda found, wanted: numpy.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)  # noqa: E731
             case = expected["old_classifier"]
             for sequence in (case["text"], case["token_ids"]):
                 labels = client.classify([sequence], model="old_classifier")[0].labels
                 logits = [label.logit for label in sorted(labels, key=lambda label: label.index)]
-                numpy.testing.assert_allclose(logits, case["logits"], rtol=1e-5, atol=1e-5)
+                close(logits, case["logits"])
             case = expected["old_encoder"]
             features = numpy.array(case["features"], numpy.float32)
             vectors = client.encode([features], model="old_encoder", pooling="none")[0]
-            numpy.testing.assert_allclose(numpy.array(vectors), case["vectors"], rtol=1e-5, atol=1e-5)
+            close(numpy.array(vectors), case["vectors"])
             case = expected["old_language_model"]
             score = client.score([case["text"]], model="old_language_model", token_log_probs=True)[0]
-            numpy.testing.assert_allclose(score.token_log_probs, case["token_log_probs"], rtol=1e-5, atol=1e-5)
+            close(score.token_log_probs, case["token_log_probs"])
 
     def test_client_understands_the_old_server(self):
         """sru_client sends the old server nothing that it has to know, and prints what the old client printed."""
@@ -221,13 +217,9 @@ class UpgradeTest(unittest.TestCase):
                     continue
                 with self.subTest(" ".join(entry["command"])), Stage(Replay(calls)) as stage:
                     name, *arguments = [argument.format(folder=folder) for argument in entry["command"]]
-                    done = subprocess.run(
-                        [CLIENT, name, *arguments, "--json", "--address=127.0.0.1:%d" % stage.port],
-                        input=base64.b64decode(entry["input"]),
-                        capture_output=True,
-                        timeout=60,
-                        check=False,
-                    )
+                    command = [CLIENT, name, *arguments, "--json", "--address=127.0.0.1:%d" % stage.port]
+                    given = base64.b64decode(entry["input"])
+                    done = subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
                     self.assertEqual(done.returncode, entry["exit_code"], done.stderr.decode())
                     lines = [json.loads(line) for line in done.stdout.decode().splitlines()]
                     self.assertEqual(len(lines), len(entry["output"]))
