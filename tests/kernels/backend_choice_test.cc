@@ -13,6 +13,7 @@
 #include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/device/open_devices.h"
 #include "tests/kernels/cuda_host/host_device.h"
+#include "tests/kernels/status_matchers.h"
 
 namespace sru::kernels {
 namespace {
@@ -226,9 +227,7 @@ TEST_F(AutoTest, GoesOnToTheNextBackendAndSaysWhy) {
 TEST_F(AutoTest, WhatIsMissingOfTheProcessorIsAnError) {
   driver_.capabilities = {};
   next_error_ = Status(StatusCode::kUnavailable, "cpu_isa: this machine has no amx");
-  const Status status = Choose();
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "cpu_isa: this machine has no amx");
+  EXPECT_THAT(Choose(), IsError(StatusCode::kUnavailable, "cpu_isa: this machine has no amx"));
 }
 
 TEST(ChooseBackendTest, AutoIsTheFirstThatIsAvailable) {

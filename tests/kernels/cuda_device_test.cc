@@ -19,6 +19,7 @@
 #include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/cuda/kernels/predict_shape.h"
 #include "tests/kernels/cuda_runtime/simulated_runtime.h"
+#include "tests/kernels/status_matchers.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -103,8 +104,7 @@ class CudaDeviceTest : public ::testing::Test {
  protected:
   CudaDeviceTest() {
     std::vector<std::string> warnings;
-    const Status status = OpenDevices(SystemDriver(), {}, &devices_, &warnings);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(OpenDevices(SystemDriver(), {}, &devices_, &warnings), IsOk());
     EXPECT_EQ(devices_.size(), static_cast<size_t>(kSimulatedDevices));
     for (const std::unique_ptr<Device>& device : devices_) {
       EXPECT_TRUE(device->CreateStream(nullptr, &streams_.emplace_back()).ok());
@@ -141,8 +141,7 @@ class CudaDeviceTest : public ::testing::Test {
       const Status status = launch.launch(stream);
       EXPECT_TRUE(status.ok()) << launch.name << ": " << status.message();
     }
-    const Status waited = stream.Wait();
-    EXPECT_TRUE(waited.ok()) << waited.message();
+    EXPECT_THAT(stream.Wait(), IsOk());
   }
 
   std::vector<std::unique_ptr<Device>> devices_;
@@ -191,8 +190,7 @@ TEST_F(CudaDeviceTest, ALaunchTakesNoOtherErrorForItsOwn) {
     SCOPED_TRACE(launch.name);
     SimulatedDeviceAt(0).failed = cudaErrorIllegalAddress;
     EXPECT_NE(cudaSetDevice(0), cudaSuccess);
-    const Status status = launch.launch(*streams_[1]);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(launch.launch(*streams_[1]), IsOk());
   }
 }
 
@@ -359,8 +357,7 @@ TEST_F(CudaDeviceTest, AProductIsTimed) {
     return streams_[0]->TimeProduct(shape, ProductAlgorithm{true, {}}, 16, nullptr, nullptr,
                                     nullptr, {evicting.data(), evicting.size()}, &seconds);
   };
-  const Status timed = time();
-  ASSERT_TRUE(timed.ok()) << timed.message();
+  ASSERT_THAT(time(), IsOk());
   EXPECT_DOUBLE_EQ(seconds, 1e-3);  // of one launch
   SimulatedDevice& device = SimulatedDeviceAt(0);
   device.error = cudaErrorLaunchOutOfResources;
@@ -383,8 +380,7 @@ TEST_F(CudaDeviceTest, ARecordingThatFailsEndsTheCapture) {
     SimulatedDeviceAt(0).error = cudaErrorStreamCaptureInvalidated;
     const Status status =
         streams_[0]->Record([this] { return kLaunches[0].launch(*streams_[0]); }, &graph);
-    EXPECT_EQ(status.code(), StatusCode::kInternal);
-    EXPECT_THAT(status.message(), HasSubstr("device 0: "));
+    EXPECT_THAT(status, IsError(StatusCode::kInternal, HasSubstr("device 0: ")));
     EXPECT_EQ(graph, nullptr);
     SimulatedDeviceAt(0).failing_call.clear();
     ExpectThatLaunchesWork(*streams_[0]);
@@ -574,12 +570,11 @@ TEST_F(CudaDeviceTest, ADeviceThatAnswersWronglyIsRefusedByName) {
   SimulatedDeviceAt(1).computes = false;
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::string> warnings;
-  Status status = OpenDevices(SystemDriver(), {1}, &devices, &warnings);
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("device 1 (simulated): it answers wrongly"));
+  EXPECT_THAT(
+      OpenDevices(SystemDriver(), {1}, &devices, &warnings),
+      IsError(StatusCode::kUnavailable, HasSubstr("device 1 (simulated): it answers wrongly")));
   // The others serve without it.
-  status = OpenDevices(SystemDriver(), {}, &devices, &warnings);
-  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(OpenDevices(SystemDriver(), {}, &devices, &warnings), IsOk());
   ASSERT_EQ(devices.size(), 1u);
   EXPECT_EQ(devices[0]->ordinal(), 0);
   ASSERT_EQ(warnings.size(), 1u);
@@ -591,8 +586,7 @@ TEST_F(CudaDeviceTest, ADeviceThatAnswersRightlyIsOpened) {
   for (const int ptx_version : {80, 90}) {
     SimulatedDeviceAt(0).ptx_version = ptx_version;
     std::unique_ptr<Device> device;
-    const Status status = SystemDriver()->Open(0, &device);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(SystemDriver()->Open(0, &device), IsOk());
   }
 }
 

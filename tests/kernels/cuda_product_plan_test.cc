@@ -13,6 +13,7 @@
 #include "kernels/cuda/kernels/skinny_shape.h"
 #include "kernels/cuda/stack/product_plan.h"
 #include "tests/kernels/cuda_host/host_device.h"
+#include "tests/kernels/status_matchers.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -71,8 +72,7 @@ class PlanRig {
   std::vector<ProductChoice> Choose(std::vector<int> row_counts) {
     row_counts.push_back(2 * row_counts.back());
     std::vector<std::vector<ProductChoice>> choices;
-    const Status status = plans_->Choose(row_counts, *stream_, &choices);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(plans_->Choose(row_counts, *stream_, &choices), IsOk());
     return choices.empty() ? std::vector<ProductChoice>() : choices[0];
   }
 
