@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/program.h"
+#include "kernels/program_executable.h"
 #include "kernels/testing/random_stack.h"
 
 namespace sru::testing {
@@ -68,9 +69,7 @@ class RandomProgram {
   }
 
   kernels::ValueId Features(const std::string& name, kernels::AxisId axis, int width) {
-    kernels::ops::Features op;
-    op.input = program.AddFeatures(name, axis, width);
-    return Apply(op, width);
+    return Apply(kernels::ops::Features{program.AddFeatures(name, axis, width)}, width);
   }
 
   kernels::ValueId Embed(kernels::InputId ids, int vocabulary_size, int width,
@@ -112,115 +111,83 @@ class RandomProgram {
 
   // With a state in a new field of this name.
   kernels::ValueId Ssru(kernels::ValueId x, kernels::ValueId forget, const std::string& state) {
-    kernels::ops::Ssru op;
-    op.x = x;
-    op.forget = forget;
-    op.state = program.AddField(state, width(x));
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Ssru{x, forget, program.AddField(state, width(x))}, width(x));
   }
 
   kernels::ValueId Normalize(kernels::ValueId x, float epsilon = kernels::kLayerNormEpsilon) {
-    kernels::ops::Normalize op;
-    op.x = x;
-    op.weight = Values(width(x));
-    op.bias = Values(width(x), 0.3f);
-    op.epsilon = epsilon;
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Normalize{x, Values(width(x)), Values(width(x), 0.3f), epsilon},
+                 width(x));
   }
 
-  // Of rows, with `options.input_size` and `vocabulary_size` = 0; with a state in a new field if it
-  // has a name.
-  kernels::ValueId Stack(kernels::ValueId x, const StackOptions& options,
-                         const std::string& state = "") {
-    kernels::ops::Stack op;
-    op.x = x;
-    return Stack(op, options, state);
+  // Of rows, whose width is the stack's input_size; with a state in a new field if it has a name.
+  kernels::ValueId Stack(kernels::ValueId x, StackOptions options, const std::string& state = "") {
+    options.input_size = width(x);
+    options.vocabulary_size = 0;
+    return Stack(kernels::kNone, x, options, state);
   }
-  // Of token ids.
-  kernels::ValueId StackOfIds(kernels::InputId ids, const StackOptions& options,
+  // Of token ids, whose limit is the stack's vocabulary.
+  kernels::ValueId StackOfIds(kernels::InputId ids, StackOptions options,
                               const std::string& state = "") {
-    kernels::ops::Stack op;
-    op.ids = ids;
-    return Stack(op, options, state);
+    options.vocabulary_size = program.inputs[ids].limit;
+    return Stack(ids, kernels::kNone, options, state);
   }
 
-  kernels::ValueId Attend(kernels::ops::Attend op, int value_width) {
-    op.scale = Deviation(width(op.q) / op.heads);
-    return Apply(op, value_width);
+  // To rows of keys and values on q's axis, or on the axis that `map` names.
+  kernels::ValueId Attend(kernels::ValueId q, kernels::ValueId keys, kernels::ValueId values,
+                          int heads = 1, bool causal = false,
+                          kernels::InputId map = kernels::kNone) {
+    kernels::ops::Attend op{q, keys, values};
+    op.map = map;
+    return Attend(op, heads, causal, width(values));
+  }
+  // To growing fields.
+  kernels::ValueId AttendFields(kernels::ValueId q, kernels::FieldId keys, kernels::FieldId values,
+                                int heads = 1, bool causal = false) {
+    const kernels::ops::Attend op{q, kernels::kNone, kernels::kNone, keys, values};
+    return Attend(op, heads, causal, program.fields[values].width);
   }
 
   kernels::ValueId Append(kernels::ValueId x, kernels::FieldId field) {
-    kernels::ops::Append op;
-    op.x = x;
-    op.field = field;
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Append{x, field}, width(x));
   }
 
   kernels::ValueId Concat(const std::vector<kernels::ValueId>& xs) {
-    kernels::ops::Concat op;
-    op.xs = xs;
     int sum = 0;
     for (kernels::ValueId x : xs) sum += width(x);
-    return Apply(op, sum);
+    return Apply(kernels::ops::Concat{xs}, sum);
   }
 
   kernels::ValueId Add(kernels::ValueId a, kernels::ValueId b) {
-    kernels::ops::Add op;
-    op.a = a;
-    op.b = b;
-    return Apply(op, width(a));
+    return Apply(kernels::ops::Add{a, b}, width(a));
   }
 
   // With the last row in a new field.
   kernels::ValueId Shift(kernels::ValueId x, const std::string& field) {
-    kernels::ops::Shift op;
-    op.x = x;
-    op.last = program.AddField(field, width(x));
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Shift{x, program.AddField(field, width(x))}, width(x));
   }
 
   kernels::ValueId Pool(kernels::ValueId x, kernels::AxisId axis, kernels::Pooling pooling,
                         int directions = 1) {
-    kernels::ops::Pool op;
-    op.x = x;
-    op.axis = axis;
-    op.pooling = pooling;
-    op.directions = directions;
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Pool{x, axis, pooling, directions}, width(x));
   }
   kernels::ValueId WeightedPool(kernels::ValueId x, kernels::AxisId axis,
                                 kernels::ValueId weights) {
-    kernels::ops::Pool op;
-    op.x = x;
-    op.axis = axis;
-    op.weights = weights;
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Pool{x, axis, kernels::Pooling::kNone, 1, weights}, width(x));
   }
 
   kernels::ValueId RowDot(kernels::ValueId x, kernels::ValueId v,
                           kernels::InputId map = kernels::kNone) {
-    kernels::ops::RowDot op;
-    op.x = x;
-    op.v = v;
-    op.map = map;
-    return Apply(op, 1);
+    return Apply(kernels::ops::RowDot{x, v, map}, 1);
   }
 
   // On `axis`, the sequence axis of x's; with the field of a Shift of x, if there is one.
   kernels::ValueId Last(kernels::ValueId x, kernels::AxisId axis,
                         kernels::FieldId field = kernels::kNone) {
-    kernels::ops::Last op;
-    op.x = x;
-    op.axis = axis;
-    op.last = field;
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Last{x, axis, field}, width(x));
   }
 
   kernels::ValueId Select(kernels::ValueId x, kernels::InputId rows) {
-    kernels::ops::Select op;
-    op.x = x;
-    op.rows = rows;
-    return Apply(op, width(x));
+    return Apply(kernels::ops::Select{x, rows}, width(x));
   }
 
   // On x's axis, with the inputs NAME_targets and NAME_counts and the outputs NAME_log_prob and
@@ -248,7 +215,7 @@ class RandomProgram {
                         int vocabulary_size, int max_candidates, float deviation = 0) {
     const kernels::ValueId value =
         Predict(name, x, axis, vocabulary_size, max_candidates, deviation);
-    auto& op = std::get<kernels::ops::Predict>(program.operations[value]);
+    auto& op = this->op<kernels::ops::Predict>(value);
     op.sampling = program.AddSampling(name + "_sampling", axis);
     op.adjustments = program.AddAdjustments(
         name + "_adjustments", program.AddAxis(name + "_adjustments"), vocabulary_size);
@@ -261,7 +228,7 @@ class RandomProgram {
                           kernels::AxisId choices, int vocabulary_size, int max_candidates,
                           std::vector<int32_t> never = {}) {
     const kernels::ValueId value = Predict(name, x, axis, vocabulary_size, max_candidates);
-    auto& op = std::get<kernels::ops::Predict>(program.operations[value]);
+    auto& op = this->op<kernels::ops::Predict>(value);
     op.choices = program.AddIds(name + "_choices", choices, 0, vocabulary_size);
     op.choices_map = program.AddMap(name + "_choices_of", axis, choices);
     op.never = std::move(never);
@@ -273,17 +240,35 @@ class RandomProgram {
     return program.AddOutput(name, value);
   }
 
+  // The operation that makes the value.
+  template <typename Op>
+  Op& op(kernels::ValueId value) {
+    return std::get<Op>(program.operations[value]);
+  }
+
+  // The field that a Shift keeps its last row in.
+  kernels::FieldId LastOf(kernels::ValueId shifted) {
+    return op<kernels::ops::Shift>(shifted).last;
+  }
+
   int width(kernels::ValueId value) const { return widths_[value]; }
   std::mt19937& random() { return random_; }
 
  private:
   static float Deviation(int width) { return 1.0f / std::sqrt(static_cast<float>(width)); }
 
-  kernels::ValueId Stack(kernels::ops::Stack op, StackOptions options, const std::string& state) {
+  kernels::ValueId Attend(kernels::ops::Attend op, int heads, bool causal, int value_width) {
+    op.heads = heads;
+    op.scale = Deviation(width(op.q) / heads);
+    op.causal = causal;
+    return Apply(op, value_width);
+  }
+
+  kernels::ValueId Stack(kernels::InputId ids, kernels::ValueId x, StackOptions options,
+                         const std::string& state) {
     options.pooling = kernels::Pooling::kNone;
     options.num_labels = 0;
-    stacks_.emplace_back(options, random_());
-    op.spec = stacks_.back().spec();
+    kernels::ops::Stack op{ids, x, stacks_.emplace_back(options, random_()).spec()};
     if (!state.empty()) {
       op.state =
           program.AddField(state, static_cast<int>(op.spec.layers.size()) * op.spec.output_size());
@@ -301,6 +286,15 @@ class RandomProgram {
 
 // What a batch of a program brings, but for its slots.
 struct ProgramData {
+  ProgramData() = default;
+  // Without a sequence and without values.
+  explicit ProgramData(const kernels::Program& program)
+      : lengths(program.axes.size()),
+        ids(program.inputs.size()),
+        features(program.inputs.size()),
+        sampling(program.inputs.size()),
+        adjustments(program.inputs.size()) {}
+
   std::vector<std::vector<int>> lengths;     // [axis]: rows of each sequence; none of sequence axes
   std::vector<std::vector<int32_t>> ids;     // [input]
   std::vector<std::vector<float>> features;  // [input]
@@ -355,13 +349,9 @@ inline ProgramData RandomData(const kernels::Program& program,
                               std::vector<std::vector<int>> lengths, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  ProgramData data;
+  ProgramData data(program);
   data.lengths = std::move(lengths);
   data.lengths.resize(program.axes.size());
-  data.ids.resize(program.inputs.size());
-  data.features.resize(program.inputs.size());
-  data.sampling.resize(program.inputs.size());
-  data.adjustments.resize(program.inputs.size());
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const kernels::InputSpec& input = program.inputs[i];
     const int rows = data.num_rows(program, input.axis);
@@ -411,6 +401,50 @@ inline ProgramData RandomData(const kernels::Program& program,
   return data;
 }
 
+using Slots = std::vector<std::vector<kernels::StateArena::Slot>>;  // [axis][sequence]
+
+// What Run() takes of a batch. The data and the slots are borrowed; an axis that has no slots may be missing.
+class BatchViews {
+ public:
+  BatchViews(const kernels::Program& program, const ProgramData& data, const Slots& slots = {}) {
+    for (size_t a = 0; a < program.axes.size(); ++a) {
+      offsets_.push_back(data.Offsets(program, static_cast<kernels::AxisId>(a)));
+      const bool has_slots = a < slots.size() && !slots[a].empty();
+      axes_.push_back({static_cast<int>(offsets_[a].size()) - 1, offsets_[a].data(),
+                       has_slots ? slots[a].data() : nullptr});
+    }
+    const auto view = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
+    for (size_t i = 0; i < program.inputs.size(); ++i) {
+      inputs_.push_back({view(data.ids[i]), view(data.features[i]), view(data.sampling[i]),
+                         view(data.adjustments[i])});
+    }
+  }
+
+  kernels::ProgramBatch batch(kernels::StateArena* arena) const {
+    return {axes_.data(), inputs_.data(), arena};
+  }
+
+ private:
+  std::vector<std::vector<int32_t>> offsets_;
+  std::vector<kernels::AxisBatch> axes_;
+  std::vector<kernels::InputBatch> inputs_;
+};
+
+inline bool HasCandidates(const kernels::OutputSpec& output) {
+  return output.type == kernels::OutputType::kCandidates ||
+         output.type == kernels::OutputType::kPicked;
+}
+
+// How many values or candidates an output has that is no attention.
+inline size_t OutputSize(const kernels::Program& program, const kernels::ProgramShape& shape,
+                         const ProgramData& data, const kernels::OutputSpec& output) {
+  const kernels::ValueSpec& value = shape.values[output.value];
+  const size_t rows = data.num_rows(program, value.axis);
+  if (output.type == kernels::OutputType::kRows) return rows * value.width;
+  if (output.type != kernels::OutputType::kCandidates) return rows;
+  return rows * std::get<kernels::ops::Predict>(program.operations[output.value]).max_candidates;
+}
+
 // Rows [begin, end) of a sequence.
 struct Piece {
   int sequence = 0;
@@ -439,12 +473,7 @@ inline ProgramData SliceOf(const kernels::Program& program, const ProgramData& d
       }
     }
   }
-  ProgramData slice;
-  slice.lengths.resize(program.axes.size());
-  slice.ids.resize(program.inputs.size());
-  slice.features.resize(program.inputs.size());
-  slice.sampling.resize(program.inputs.size());
-  slice.adjustments.resize(program.inputs.size());
+  ProgramData slice(program);
   // [axis]: the rows of the slice, as rows of `data`, and the place of each.
   std::vector<std::vector<int>> rows(program.axes.size());
   std::vector<std::map<int, int>> row_places(program.axes.size());

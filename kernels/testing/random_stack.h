@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -29,6 +32,54 @@ struct StackOptions {
   kernels::Pooling pooling = kernels::Pooling::kMax;
   int num_labels = 5;
 };
+
+// The variants of the published package, and widths that fill no vector, for every backend.
+inline std::vector<std::pair<std::string, StackOptions>> StackVariants() {
+  std::vector<std::pair<std::string, StackOptions>> variants;
+  const auto add = [&](const std::string& name, auto change) {
+    StackOptions options;
+    change(options);
+    variants.emplace_back(name, options);
+  };
+  add("bidirectional", [](StackOptions&) {});
+  add("unidirectional", [](StackOptions& o) { o.directions = 1, o.input_size = 16; });
+  add("wider_input", [](StackOptions& o) { o.input_size = 40; });
+  add("odd", [](StackOptions& o) { o.input_size = 13, o.hidden_size = 19; });
+  add("odd_same_width", [](StackOptions& o) { o.input_size = 38, o.hidden_size = 19; });
+  add("one_wide", [](StackOptions& o) { o.input_size = 1, o.hidden_size = 1; });
+  add("many_vectors", [](StackOptions& o) { o.input_size = 24, o.hidden_size = 112; });
+  add("projection", [](StackOptions& o) { o.projection_size = 7; });
+  add("no_skip", [](StackOptions& o) { o.has_skip_term = false, o.input_size = 9; });
+  add("tanh", [](StackOptions& o) { o.activation = kernels::Activation::kTanh; });
+  add("v1", [](StackOptions& o) { o.v1 = true; });
+  add("norm_before", [](StackOptions& o) { o.layer_norm = kernels::LayerNorm::kBefore; });
+  add("norm_after", [](StackOptions& o) { o.layer_norm = kernels::LayerNorm::kAfter; });
+  add("norm_before_odd", [](StackOptions& o) {
+    o.layer_norm = kernels::LayerNorm::kBefore, o.input_size = 13, o.hidden_size = 5;
+  });
+  add("norm_after_odd", [](StackOptions& o) {
+    o.layer_norm = kernels::LayerNorm::kAfter, o.input_size = 13, o.hidden_size = 5;
+  });
+  add("norm_projection_tanh", [](StackOptions& o) {
+    o.layer_norm = kernels::LayerNorm::kBefore, o.projection_size = 5,
+    o.activation = kernels::Activation::kTanh;
+  });
+  add("input_to_hidden", [](StackOptions& o) { o.input_to_hidden = true, o.input_size = 10; });
+  add("input_to_hidden_odd",
+      [](StackOptions& o) { o.input_to_hidden = true, o.input_size = 10, o.hidden_size = 3; });
+  add("features", [](StackOptions& o) { o.vocabulary_size = 0; });
+  add("four_layers", [](StackOptions& o) { o.num_layers = 4, o.alpha = 1.0f; });
+  return variants;
+}
+
+inline std::vector<float> RandomValues(size_t count, unsigned seed, float deviation = 1.0f,
+                                       float mean = 0.0f) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(mean, deviation);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
 
 // A specification that owns what its views point to.
 class RandomStack {
@@ -177,6 +228,29 @@ class OutputArrays {
   int layers_;
   int labels_;
 };
+
+inline const auto& OutputKinds() {
+  static const std::pair<const char*, std::vector<float> OutputArrays::*> kKinds[] = {
+      {"token_vectors", &OutputArrays::token_vectors},
+      {"pooled", &OutputArrays::pooled},
+      {"final_state", &OutputArrays::final_state},
+      {"logits", &OutputArrays::logits},
+      {"probabilities", &OutputArrays::probabilities}};
+  return kKinds;
+}
+
+// The kinds of which not all bits are the same.
+inline std::string DifferentKinds(const OutputArrays& a, const OutputArrays& b) {
+  std::string different;
+  for (const auto& [name, kind] : OutputKinds()) {
+    const size_t bytes = (a.*kind).size() * sizeof(float);
+    if ((a.*kind).size() != (b.*kind).size() ||
+        (bytes > 0 && std::memcmp((a.*kind).data(), (b.*kind).data(), bytes) != 0)) {
+      different += std::string(different.empty() ? "" : ", ") + name;
+    }
+  }
+  return different;
+}
 
 }  // namespace sru::testing
 

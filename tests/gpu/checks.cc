@@ -140,13 +140,13 @@ class Checker {
   }
 
   void References() {
-    for (const auto& [name, options] : Variants()) {
+    for (const auto& [name, options] : StackVariants()) {
       if (!leaves_out(options)) AgainstReference(name, options);
     }
   }
 
   void Bits() {
-    for (const auto& [name, options] : Variants()) {
+    for (const auto& [name, options] : StackVariants()) {
       if (leaves_out(options)) continue;
       std::mt19937 random(18);
       std::vector<int> lengths(flags_.small ? 5 : 40);
@@ -384,32 +384,6 @@ class Checker {
     Report(name, error <= tolerance, detail);
   }
 
-  static std::vector<std::pair<std::string, StackOptions>> Variants() {
-    std::vector<std::pair<std::string, StackOptions>> variants;
-    const auto add = [&](const char* name, const std::function<void(StackOptions&)>& change) {
-      StackOptions options;
-      change(options);
-      variants.emplace_back(name, options);
-    };
-    add("bidirectional", [](StackOptions&) {});
-    add("unidirectional", [](StackOptions& o) { o.directions = 1, o.input_size = 16; });
-    add("odd", [](StackOptions& o) { o.input_size = 13, o.hidden_size = 19; });
-    add("one wide", [](StackOptions& o) { o.input_size = 1, o.hidden_size = 1; });
-    add("wide", [](StackOptions& o) { o.input_size = 300, o.hidden_size = 256; });
-    add("projection", [](StackOptions& o) { o.projection_size = 7; });
-    add("no skip", [](StackOptions& o) { o.has_skip_term = false, o.input_size = 9; });
-    add("tanh", [](StackOptions& o) { o.activation = kernels::Activation::kTanh; });
-    add("v1", [](StackOptions& o) { o.v1 = true; });
-    add("norm before",
-        [](StackOptions& o) { o.layer_norm = LayerNorm::kBefore, o.projection_size = 5; });
-    add("norm after", [](StackOptions& o) { o.layer_norm = LayerNorm::kAfter; });
-    add("input to hidden",
-        [](StackOptions& o) { o.input_to_hidden = true, o.input_size = 10, o.hidden_size = 3; });
-    add("features", [](StackOptions& o) { o.vocabulary_size = 0; });
-    add("four layers", [](StackOptions& o) { o.num_layers = 4, o.alpha = 1.0f; });
-    return variants;
-  }
-
   void AgainstReference(const std::string& variant, StackOptions options) {
     const std::vector<int> lengths = flags_.small
                                          ? std::vector<int>{1, 2, 3, 20, 1, 17}
@@ -442,11 +416,9 @@ class Checker {
       // the largest value.
       const bool exact = dtype_ == DataType::kFloat32;
       double largest = 0, mean_square = 0;
-      for (auto member :
-           {&OutputArrays::token_vectors, &OutputArrays::pooled, &OutputArrays::final_state,
-            &OutputArrays::logits, &OutputArrays::probabilities}) {
+      for (const auto& [kind_name, kind] : OutputKinds()) {
         Errors errors;
-        errors.Add((expected.*member).data(), (found.*member).data(), (expected.*member).size());
+        errors.Add((expected.*kind).data(), (found.*kind).data(), (expected.*kind).size());
         largest = std::max(largest, errors.largest / (exact ? 1 : errors.scale));
         mean_square = std::max(mean_square, errors.mean_square() / errors.scale);
       }
@@ -556,18 +528,11 @@ class Checker {
         !Ok(name, with.executable->Run(view, found.outputs.data(), *with.workspace))) {
       return;
     }
-    int differ = 0;
-    for (auto member : {&OutputArrays::token_vectors, &OutputArrays::final_state,
-                        &OutputArrays::pooled, &OutputArrays::logits}) {
-      if (std::memcmp((expected.*member).data(), (found.*member).data(),
-                      (expected.*member).size() * sizeof(float)) != 0) {
-        ++differ;
-      }
-    }
+    const std::string different = DifferentKinds(expected, found);
     const bool lacks_table =
         other_weights && with.executable->weight_bytes() == without.executable->weight_bytes();
-    Report(name, differ == 0 && !lacks_table,
-           std::to_string(differ) + " of 4 kinds of outputs differ" +
+    Report(name, different.empty() && !lacks_table,
+           "outputs that differ: " + (different.empty() ? "none" : different) +
                (lacks_table ? "; there was no table" : ""));
   }
 

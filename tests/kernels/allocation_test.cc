@@ -121,35 +121,20 @@ struct ProgramCall {
     const AxisId texts = random.program.AddSequenceAxis("texts", tokens);
     const ValueId x = random.Features("features", tokens, 24);
     testing::StackOptions options;
-    options.input_size = random.width(x);
     options.directions = 1;
     options.num_layers = 1;
-    options.vocabulary_size = 0;
     const ValueId unshifted = random.Stack(x, options, "c");
     const ValueId h = random.Shift(unshifted, "h");
-    ops::Attend attend;
-    attend.q = attend.keys = attend.values = random.Linear(random.Normalize(h), 16);
-    const ValueId attended = random.Attend(attend, 16);
-    random.Output(random.Pool(random.Add(attended, attend.q), texts, Pooling::kMax), "pooled");
+    const ValueId q = random.Linear(random.Normalize(h), 16);
+    const ValueId attended = random.Attend(q, q, q);
+    random.Output(random.Pool(random.Add(attended, q), texts, Pooling::kMax), "pooled");
     random.Predict("next", attended, tokens, 700, 5);  // two blocks of columns
-    const ValueId last =
-        random.Last(unshifted, texts, std::get<ops::Shift>(random.program.operations[h]).last);
-    random.Pick("picked", last, texts, 700, 5);
+    random.Pick("picked", random.Last(unshifted, texts, random.LastOf(h)), texts, 700, 5);
 
     const Program& program = random.program;
     data = testing::RandomData(program, {lengths, {}, {4, 0, 16}}, 2);
-    offsets = data.Offsets(program, tokens);
-    adjusted_offsets = data.Offsets(program, 2);
-    axes[0].num_sequences = axes[2].num_sequences = 3;
-    axes[0].offsets = offsets.data();
-    axes[2].offsets = adjusted_offsets.data();
-    inputs.resize(program.inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      inputs[i].ids = data.ids[i].data();
-      inputs[i].values = data.features[i].data();
-      inputs[i].sampling = data.sampling[i].data();
-      inputs[i].adjustments = data.adjustments[i].data();
-    }
+    views = std::make_unique<testing::BatchViews>(program, data);
+    views_with_slots = std::make_unique<testing::BatchViews>(program, data, slots);
     outputs.resize(program.outputs.size());
     outputs.back().candidates = picked.data();
     outputs[0].values = pooled.data();
@@ -175,16 +160,12 @@ struct ProgramCall {
     return executable->CreateArena(options, &arena);
   }
   Status AllocateSlots() {
-    for (StateArena::Slot& slot : slots) SRU_RETURN_IF_ERROR(arena->Allocate(&slot));
+    for (StateArena::Slot& slot : slots[0]) SRU_RETURN_IF_ERROR(arena->Allocate(&slot));
     return OkStatus();
   }
   Status Run(bool with_slots) {
-    axes[0].slots = with_slots ? slots.data() : nullptr;
-    ProgramBatch batch;
-    batch.axes = axes;
-    batch.inputs = inputs.data();
-    batch.arena = arena.get();
-    return executable->Run(batch, outputs.data(), *workspace);
+    const testing::BatchViews& given = with_slots ? *views_with_slots : *views;
+    return executable->Run(given.batch(arena.get()), outputs.data(), *workspace);
   }
 
   std::vector<float> Results() const {
@@ -202,9 +183,8 @@ struct ProgramCall {
   testing::RandomProgram random{1};
   ProgramLimits limits;
   testing::ProgramData data;
-  std::vector<int32_t> offsets, adjusted_offsets;
-  AxisBatch axes[3];
-  std::vector<InputBatch> inputs;
+  testing::Slots slots = {std::vector<StateArena::Slot>(3)};
+  std::unique_ptr<testing::BatchViews> views, views_with_slots;
   std::vector<OutputBatch> outputs;
   std::vector<float> pooled = std::vector<float>(size_t{3} * 16);
   std::vector<float> log_prob = std::vector<float>(50);
@@ -213,7 +193,6 @@ struct ProgramCall {
   std::unique_ptr<ProgramExecutable> executable;
   std::unique_ptr<StateArena> arena;
   std::unique_ptr<ProgramWorkspace> workspace;
-  std::vector<StateArena::Slot> slots = std::vector<StateArena::Slot>(3);
 };
 
 TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {

@@ -19,16 +19,19 @@
 #include "kernels/program.h"
 #include "kernels/testing/guarded.h"
 #include "kernels/testing/random_program.h"
+#include "tests/kernels/status_matchers.h"
 #include "tests/testing/tested_backend.h"
 
 namespace sru::kernels {
 
 using ::sru::testing::Guarded;
+using ::sru::testing::HasCandidates;
 using ::sru::testing::Piece;
 using ::sru::testing::ProgramData;
 using ::sru::testing::RandomData;
 using ::sru::testing::RandomProgram;
 using ::sru::testing::SliceOf;
+using ::sru::testing::Slots;
 using ::sru::testing::StackOptions;
 using ::sru::testing::TestedBackend;
 using Slot = StateArena::Slot;
@@ -95,16 +98,10 @@ inline bool SameBits(const std::vector<Candidate>& a, const std::vector<Candidat
 
 inline constexpr uint64_t kEverything = ~uint64_t{0};
 
-inline bool HasAttention(const Program& program) {
-  return std::any_of(program.outputs.begin(), program.outputs.end(), [](const OutputSpec& output) {
-    return output.type == OutputType::kAttention;
-  });
-}
-
 // The keys that each sequence of an Attend's axis sees or may see in a batch that has not run yet.
 inline std::vector<int> KeysOf(const Program& program, const ProgramShape& shape,
-                               const ProgramData& data, const std::vector<std::vector<Slot>>& slots,
-                               const StateArena* arena, ValueId attend) {
+                               const ProgramData& data, const Slots& slots, const StateArena* arena,
+                               ValueId attend) {
   const auto& op = std::get<ops::Attend>(program.operations[attend]);
   const AxisId axis = shape.values[attend].axis;
   std::vector<int> keys;
@@ -130,7 +127,7 @@ class GuardedRun {
  public:
   // `slots` is [axis][sequence]; empty ones are null. Bit i of `wanted` asks for output i.
   GuardedRun(const Program& program, const ProgramShape& shape, const ProgramData& data,
-             const std::vector<std::vector<Slot>>& slots, StateArena* arena, uint64_t wanted)
+             const Slots& slots, StateArena* arena, uint64_t wanted)
       : program_(program), slots_(slots) {
     slots_.resize(program.axes.size());
     for (size_t a = 0; a < program.axes.size(); ++a) {
@@ -158,19 +155,12 @@ class GuardedRun {
     }
     for (size_t i = 0; i < program.outputs.size(); ++i) {
       const OutputSpec& output = program.outputs[i];
-      const bool picked = output.type == OutputType::kPicked;
-      const bool candidates = picked || output.type == OutputType::kCandidates;
-      size_t width = shape.values[output.value].width;
-      if (picked || output.type == OutputType::kLogProb) width = 1;
-      if (output.type == OutputType::kCandidates) {
-        width = std::get<ops::Predict>(program.operations[output.value]).max_candidates;
-      }
-      const AxisId axis = shape.values[output.value].axis;
-      size_t size = width * data.num_rows(program, axis);
+      const bool candidates = HasCandidates(output);
+      size_t size = OutputSize(program, shape, data, output);
       keys_.emplace_back();
       if (output.type == OutputType::kAttention) {
         keys_.back() = KeysOf(program, shape, data, slots, arena, output.value);
-        const std::vector<int32_t> offsets = data.Offsets(program, axis);
+        const std::vector<int32_t> offsets = data.Offsets(program, shape.values[output.value].axis);
         size = 0;
         for (size_t b = 0; b < keys_.back().size(); ++b) {
           size += static_cast<size_t>(keys_.back()[b]) * (offsets[b + 1] - offsets[b]);
@@ -213,7 +203,7 @@ class GuardedRun {
 
  private:
   const Program& program_;
-  std::vector<std::vector<Slot>> slots_;
+  Slots slots_;
   std::vector<Guarded<int32_t>> offsets_, ids_;
   std::vector<Guarded<float>> features_, values_;
   std::vector<Guarded<Sampling>> sampling_;
@@ -235,55 +225,48 @@ class Compiled {
   Compiled(std::unique_ptr<Backend> backend, DataType dtype, const Program& program,
            WeightSource* weights = nullptr)
       : program_(program), backend_(std::move(backend)) {
-    Status status = Validate(program, &shape_);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(Validate(program, &shape_), IsOk());
     CompileOptions options;
     options.dtype = dtype;
     options.weights = weights;
-    status = backend_->Compile(program, options, &executable_);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(backend_->Compile(program, options, &executable_), IsOk());
     ProgramLimits limits;
     limits.axes.assign(program.axes.size(), kWideLimits);
     limits.max_attention_values = kWideAttention;
     MakeWorkspace(limits);
     ArenaOptions arena_options;
     arena_options.budget_bytes = size_t{64} << 20;
-    status = executable_->CreateArena(arena_options, &arena_);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(executable_->CreateArena(arena_options, &arena_), IsOk());
   }
 
   // In place of the workspace that there is.
   void MakeWorkspace(const ProgramLimits& limits) {
-    const Status status = executable_->CreateWorkspace(limits, &workspace_);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(executable_->CreateWorkspace(limits, &workspace_), IsOk());
   }
 
-  Status TryRun(const ProgramData& data, const std::vector<std::vector<Slot>>& slots = {},
-                Results* results = nullptr, uint64_t wanted = kEverything) {
+  Status TryRun(const ProgramData& data, const Slots& slots = {}, Results* results = nullptr,
+                uint64_t wanted = kEverything) {
     GuardedRun run(program_, shape_, data, slots, arena_.get(), wanted);
     const Status status = run.On(*executable_, *workspace_);
     if (results != nullptr) *results = run.results();
     return status;
   }
 
-  Results Run(const ProgramData& data, const std::vector<std::vector<Slot>>& slots = {},
-              uint64_t wanted = kEverything) {
+  Results Run(const ProgramData& data, const Slots& slots = {}, uint64_t wanted = kEverything) {
     Results results;
-    const Status status = TryRun(data, slots, &results, wanted);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(TryRun(data, slots, &results, wanted), IsOk());
     return results;
   }
 
   Slot NewSlot() {
     Slot slot = StateArena::kNoSlot;
-    const Status status = arena_->Allocate(&slot);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(arena_->Allocate(&slot), IsOk());
     return slot;
   }
 
   // For every sequence of the axes that have fields.
-  std::vector<std::vector<Slot>> NewSlots(const ProgramData& data) {
-    std::vector<std::vector<Slot>> slots(program_.axes.size());
+  Slots NewSlots(const ProgramData& data) {
+    Slots slots(program_.axes.size());
     for (AxisId axis : std::set<AxisId>(shape_.field_axes.begin(), shape_.field_axes.end())) {
       for (size_t b = 0; b < data.lengths[axis].size(); ++b) slots[axis].push_back(NewSlot());
     }
@@ -292,12 +275,11 @@ class Compiled {
 
   StateArena::State Take(Slot slot) {
     StateArena::State state;
-    const Status status = arena_->Take(slot, &state);
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(arena_->Take(slot, &state), IsOk());
     return state;
   }
 
-  void Free(const std::vector<std::vector<Slot>>& slots) {
+  void Free(const Slots& slots) {
     for (const std::vector<Slot>& of_axis : slots) {
       for (Slot slot : of_axis) arena_->Free(slot);
     }
@@ -321,8 +303,7 @@ class Compiled {
 
 inline std::unique_ptr<Backend> MakeBackend(const TestedBackend& tested) {
   std::unique_ptr<Backend> backend;
-  const Status status = tested.Create(&backend);
-  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(tested.Create(&backend), IsOk());
   return backend;
 }
 

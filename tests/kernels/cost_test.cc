@@ -161,8 +161,7 @@ TEST_P(CostTest, PeakMemoryIsThatOfTheWorkspace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DataTypes, CostTest,
-                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(DataTypes, CostTest, ::testing::ValuesIn(kAllDataTypes),
                          [](const auto& info) { return std::string(DataTypeName(info.param)); });
 
 }  // namespace

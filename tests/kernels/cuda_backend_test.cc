@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -28,10 +27,12 @@
 #include "kernels/cuda/stack/stack_on_device.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/kernels/cuda_host/host_device.h"
+#include "tests/kernels/status_matchers.h"
 
 namespace sru::kernels::cuda {
 namespace {
 
+using ::sru::testing::DifferentKinds;
 using ::sru::testing::HostAlgorithm;
 using ::sru::testing::HostDeviceControl;
 using ::sru::testing::HostDeviceOptions;
@@ -123,23 +124,38 @@ struct Rig {
     }
     backend = MakeCudaBackend(options, std::move(devices));
   }
+  // With a stack that is ready to run.
+  explicit Rig(const StackSpec& spec, int num_devices = 1, BackendOptions options = {},
+               HostDeviceOptions device = {})
+      : Rig(num_devices, options, device) {
+    Prepare(spec);
+  }
+  Rig(const StackSpec& spec, WorkspaceLimits limits, BackendOptions options = {})
+      : Rig(1, options) {
+    Prepare(spec, limits);
+  }
 
   Status Compile(const StackSpec& spec) { return backend->Compile(spec, compile, &executable); }
   Status MakeWorkspace(const WorkspaceLimits& limits) {
     return executable->CreateWorkspace(limits, &workspaces.emplace_back());
   }
-  Status Run(const RaggedBatch& batch, const OutputArrays& outputs, size_t workspace = 0) {
-    return executable->Run(batch, outputs.outputs.data(), *workspaces[workspace]);
-  }
   // Compiles and makes one workspace per device.
   void Prepare(const StackSpec& spec, WorkspaceLimits limits = {256, 8}) {
-    Status status = Compile(spec);
-    ASSERT_TRUE(status.ok()) << status.message();
+    Require(Compile(spec));
     for (int i = 0; i < executable->num_devices(); ++i) {
       limits.device = i;
-      status = MakeWorkspace(limits);
-      ASSERT_TRUE(status.ok()) << status.message();
+      Require(MakeWorkspace(limits));
     }
+  }
+
+  Status TryRun(const RaggedBatch& batch, const OutputArrays& outputs, size_t workspace = 0) {
+    return executable->Run(batch, outputs.outputs.data(), *workspaces[workspace]);
+  }
+  // All outputs of a batch that must succeed.
+  OutputArrays Run(const StackSpec& spec, const RaggedBatch& batch, size_t workspace = 0) {
+    OutputArrays outputs(spec, batch, spec.pooling);
+    Require(TryRun(batch, outputs, workspace));
+    return outputs;
   }
 
   std::vector<std::unique_ptr<HostDeviceControl>> controls;
@@ -149,17 +165,22 @@ struct Rig {
   std::vector<std::unique_ptr<Workspace>> workspaces;
 };
 
-TEST(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
-  const RandomStack stack(StackOptions(), 1);
-  Rig rig;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+// With a stack and a batch of it.
+class CudaBackendTest : public ::testing::Test {
+ protected:
+  const RandomStack stack_{StackOptions(), 1};
+  const StackSpec& spec_ = stack_.spec();
+  const RandomBatch random_{spec_, {12, 3}, true, 2};
+  const RaggedBatch batch_ = random_.view();
+};
+
+TEST_F(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
+  Rig rig(spec_);
   // All are in the bucket of 48 tokens and 4 sequences, with other lengths and tokens.
   const std::vector<std::vector<int>> batches = {{10, 20, 5}, {1, 2, 3, 40}, {30, 9, 1, 1}};
   for (size_t i = 0; i < batches.size(); ++i) {
-    const RandomBatch batch(stack.spec(), batches[i], false, static_cast<unsigned>(i));
-    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
-    EXPECT_NE(outputs.pooled[0], OutputArrays::kUnwritten);
+    const RandomBatch batch(spec_, batches[i], false, static_cast<unsigned>(i));
+    EXPECT_NE(rig.Run(spec_, batch.view()).pooled[0], OutputArrays::kUnwritten);
   }
   // The first batch of a bucket runs without a graph.
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
@@ -169,27 +190,24 @@ TEST(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   EXPECT_EQ(info.graph_misses, 2);
 
   // Other outputs need another graph.
-  const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
-  OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  const RandomBatch batch(spec_, {10, 20, 5}, false, 1);
+  OutputArrays outputs(spec_, batch.view(), Pooling::kMax);
   for (SequenceOutput& out : outputs.outputs) out.token_vectors = nullptr;
-  ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+  ASSERT_TRUE(rig.TryRun(batch.view(), outputs).ok());
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
-  ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+  ASSERT_TRUE(rig.TryRun(batch.view(), outputs).ok());
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 2);
   info = rig.backend->devices()[0];
   EXPECT_EQ(info.graph_hits, 1);
   EXPECT_EQ(info.graph_misses, 4);
 }
 
-TEST(CudaBackendTest, GraphUseIsOfAllWorkspacesOfADevice) {
-  const RandomStack stack(StackOptions(), 1);
-  Rig rig(2);
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+TEST_F(CudaBackendTest, GraphUseIsOfAllWorkspacesOfADevice) {
+  Rig rig(spec_, 2);
   ASSERT_TRUE(rig.MakeWorkspace({256, 8}).ok());  // a second one on device 0
-  const RandomBatch batch(stack.spec(), {3, 4}, false, 1);
-  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  const OutputArrays outputs(spec_, batch_, Pooling::kMax);
   for (const size_t workspace : {0, 0, 0, 2, 1}) {
-    ASSERT_TRUE(rig.Run(batch.view(), outputs, workspace).ok());
+    ASSERT_TRUE(rig.TryRun(batch_, outputs, workspace).ok());
   }
   const std::vector<DeviceInfo> devices = rig.backend->devices();
   EXPECT_EQ(devices[0].graph_hits, 1);
@@ -198,35 +216,24 @@ TEST(CudaBackendTest, GraphUseIsOfAllWorkspacesOfADevice) {
   EXPECT_EQ(devices[1].graph_misses, 1);
 }
 
-TEST(CudaBackendTest, WithAndWithoutAGraphTheBitsAreTheSame) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {10, 20, 5}, true, 1);
-  Rig rig;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
-  std::vector<std::unique_ptr<OutputArrays>> found;
+TEST_F(CudaBackendTest, WithAndWithoutAGraphTheBitsAreTheSame) {
+  Rig rig(spec_);
+  std::vector<OutputArrays> found;
   for (int64_t launches = 0; launches < 3; ++launches) {
     EXPECT_EQ(rig.controls[0]->graph_launches, std::max<int64_t>(launches - 1, 0));
-    found.push_back(std::make_unique<OutputArrays>(stack.spec(), batch.view(), Pooling::kMax));
-    ASSERT_TRUE(rig.Run(batch.view(), *found.back()).ok());
-    EXPECT_EQ(found.back()->token_vectors, found[0]->token_vectors);
-    EXPECT_EQ(found.back()->pooled, found[0]->pooled);
-    EXPECT_EQ(found.back()->final_state, found[0]->final_state);
-    EXPECT_EQ(found.back()->logits, found[0]->logits);
+    found.push_back(rig.Run(spec_, batch_));
+    EXPECT_EQ(DifferentKinds(found.back(), found[0]), "");
   }
 }
 
-TEST(CudaBackendTest, KernelsAreLaunchedDependentlyIfAskedTo) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {10, 20, 5}, true, 1);
-  OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+TEST_F(CudaBackendTest, KernelsAreLaunchedDependentlyIfAskedTo) {
+  OutputArrays expected(spec_, batch_, Pooling::kMax);
   for (const bool dependent : {false, true}) {
     BackendOptions options;
     options.cuda_dependent_launch = dependent;
-    Rig rig(1, options);
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    Rig rig(spec_, 1, options);
     for (int run = 0; run < 3; ++run) {  // the second one records
-      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+      const OutputArrays outputs = rig.Run(spec_, batch_);
       if (!dependent && run == 0) expected.token_vectors = outputs.token_vectors;
       EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
     }
@@ -237,50 +244,36 @@ TEST(CudaBackendTest, KernelsAreLaunchedDependentlyIfAskedTo) {
   }
 }
 
-TEST(CudaBackendTest, ABatchWhoseRecordingFailsRunsWithoutAGraph) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
+TEST_F(CudaBackendTest, ABatchWhoseRecordingFailsRunsWithoutAGraph) {
   for (StatusCode code : {StatusCode::kInternal, StatusCode::kResourceExhausted}) {
-    Rig rig;
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
-    const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
-    ASSERT_TRUE(rig.Run(batch.view(), expected).ok());
+    Rig rig(spec_);
+    const OutputArrays expected = rig.Run(spec_, batch_);
     rig.controls[0]->recording = code;
     for (int i = 0; i < 4; ++i) {
-      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-      const Status status = rig.Run(batch.view(), outputs);
-      EXPECT_TRUE(status.ok()) << status.message();
-      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+      EXPECT_EQ(rig.Run(spec_, batch_).token_vectors, expected.token_vectors);
     }
     EXPECT_EQ(rig.controls[0]->graphs_recorded, 0);
     EXPECT_EQ(rig.controls[0]->probes, 0);
     // It is tried again.
     rig.controls[0]->recording = StatusCode::kOk;
     for (int i = 0; i < 2; ++i) {
-      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
-      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+      EXPECT_EQ(rig.Run(spec_, batch_).token_vectors, expected.token_vectors);
     }
     EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
   }
-  Rig rig;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
-  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-  ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+  Rig rig(spec_);
+  const OutputArrays outputs = rig.Run(spec_, batch_);
   rig.controls[0]->recording = StatusCode::kDeviceLost;
-  EXPECT_EQ(rig.Run(batch.view(), outputs).code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(rig.TryRun(batch_, outputs).code(), StatusCode::kDeviceLost);
   EXPECT_TRUE(rig.backend->devices()[0].lost);
 }
 
-TEST(CudaBackendTest, AfterAFailureInAnyOperationTheNextBatchIsRight) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
-  const RandomBatch other(stack.spec(), {9, 20, 6}, false, 2);
+TEST_F(CudaBackendTest, AfterAFailureInAnyOperationTheNextBatchIsRight) {
+  const RandomBatch batch(spec_, {10, 20, 5}, false, 1);
+  const RandomBatch other(spec_, {9, 20, 6}, false, 2);
   for (const bool throws : {false, true}) {
-    Rig rig;
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
-    const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
-    ASSERT_TRUE(rig.Run(batch.view(), expected).ok());
+    Rig rig(spec_);
+    const OutputArrays expected = rig.Run(spec_, batch.view());
     HostDeviceControl& control = *rig.controls[0];
     control.failure_throws = throws;
     // The first rounds record, the others replay.
@@ -289,30 +282,27 @@ TEST(CudaBackendTest, AfterAFailureInAnyOperationTheNextBatchIsRight) {
       SCOPED_TRACE(operations);
       ASSERT_LT(operations, 100);
       control.operations_until_failure = operations;
-      const OutputArrays unchecked(stack.spec(), other.view(), Pooling::kMax);
+      const OutputArrays unchecked(spec_, other.view(), Pooling::kMax);
       const int64_t waits = control.waits;
-      const Status status = rig.Run(other.view(), unchecked);
+      const Status status = rig.TryRun(other.view(), unchecked);
       EXPECT_EQ(control.waits, waits + 1) << "the next batch writes to the staging memory";
       failed = control.operations_until_failure < 0;
       control.operations_until_failure = -1;
       if (throws && failed) {
         EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
       }
-      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
-      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+      EXPECT_EQ(rig.Run(spec_, batch.view()).token_vectors, expected.token_vectors);
     }
     EXPECT_FALSE(rig.backend->devices()[0].lost);
   }
 }
 
-TEST(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
+TEST_F(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
   StackOptions options;
   options.hidden_size = 8;
   options.input_size = 8;
   const RandomStack stack(options, 1);
-  Rig rig;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {256, 64}));
+  Rig rig(stack.spec(), WorkspaceLimits{256, 64});
   const int64_t allocations = rig.controls[0]->allocations;
   for (int sequences = 1; sequences <= 64; sequences *= 4) {
     for (int tokens = 64; tokens <= 256; tokens += 16) {
@@ -326,7 +316,7 @@ TEST(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
           if ((wanted & 2) == 0) out.final_state = nullptr;
           if ((wanted & 4) == 0) out.logits = out.probabilities = nullptr;
         }
-        for (int run = 0; run < 2; ++run) ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+        for (int run = 0; run < 2; ++run) ASSERT_TRUE(rig.TryRun(batch.view(), outputs).ok());
       }
     }
   }
@@ -341,7 +331,7 @@ TEST(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
 // then has if there are few multiprocessors.
 constexpr int kFillsBlocks = 72;
 
-TEST(CudaBackendTest, BothScanWidthsGiveTheSameBits) {
+TEST_F(CudaBackendTest, BothScanWidthsGiveTheSameBits) {
   StackOptions options;
   options.hidden_size = kFillsBlocks;
   const RandomStack stack(options, 3);
@@ -355,11 +345,8 @@ TEST(CudaBackendTest, BothScanWidthsGiveTheSameBits) {
     HostDeviceOptions device;
     device.num_multiprocessors = i == 0 ? 1 : 1000;
     ASSERT_EQ(ScanDims(scan, device.num_multiprocessors), i == 0 ? 4 : 2);
-    Rig rig(1, {}, device);
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
-    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
-    results[i] = outputs.token_vectors;
+    Rig rig(stack.spec(), 1, {}, device);
+    results[i] = rig.Run(stack.spec(), batch.view()).token_vectors;
   }
   EXPECT_EQ(results[0], results[1]);
 }
@@ -374,9 +361,7 @@ std::vector<float> RunBFloat16(const RandomStack& stack, const RandomBatch& batc
   Rig rig(1, options, device);
   rig.compile.dtype = DataType::kBFloat16;
   rig.Prepare(stack.spec());
-  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-  const Status status = rig.Run(batch.view(), outputs);
-  EXPECT_TRUE(status.ok()) << status.message();
+  OutputArrays outputs = rig.Run(stack.spec(), batch.view());
   *fused_layers = rig.controls[0]->fused_layers;
   return outputs.token_vectors;
 }
@@ -438,11 +423,9 @@ TEST(FusedLayerTest, LongerRowsAndFloat32AreNotFused) {
   EXPECT_EQ(fused, 0);
 
   const RandomStack narrow(StackOptions(), 3);
-  Rig rig;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(narrow.spec()));
+  Rig rig(narrow.spec());
   const RandomBatch tokens(narrow.spec(), {3, 20}, false, 4);
-  const OutputArrays outputs(narrow.spec(), tokens.view(), Pooling::kMax);
-  ASSERT_TRUE(rig.Run(tokens.view(), outputs).ok());
+  rig.Run(narrow.spec(), tokens.view());
   EXPECT_EQ(rig.controls[0]->fused_layers, 0);
 }
 
@@ -459,64 +442,54 @@ TEST(FusedLayerTest, NeedsNeitherUNorTheLibrary) {
     if (fuse) device.reference_algorithms = device.bucket_algorithms = {kRefuses};
     Rig rig(1, backend, device);
     rig.compile.dtype = DataType::kBFloat16;
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    rig.Prepare(stack.spec());
     bytes[fuse] = rig.workspaces[0]->bytes();
   }
   EXPECT_LT(bytes[true], bytes[false]);
 }
 
-TEST(CudaBackendTest, AProductWithoutAStableAlgorithmIsRefused) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, AProductWithoutAStableAlgorithmIsRefused) {
   HostDeviceOptions device;
   device.reference_algorithms = device.bucket_algorithms = {kRefuses};
   Rig rig(1, {}, device);
-  const Status status = rig.Compile(stack.spec());
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(status.message(), HasSubstr("do not depend on the batch"));
+  EXPECT_THAT(rig.Compile(spec_),
+              IsError(StatusCode::kUnsupported, HasSubstr("do not depend on the batch")));
 }
 
-TEST(CudaBackendTest, WithoutAReferenceResultsDoNotDependOnTheBatchEither) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {70, 7}, false, 2);
-  const RandomBatch alone(stack.spec(), {70}, false, 2);
+TEST_F(CudaBackendTest, WithoutAReferenceResultsDoNotDependOnTheBatchEither) {
+  const RandomBatch batch(spec_, {70, 7}, false, 2);
+  const RandomBatch alone(spec_, {70}, false, 2);
   HostDeviceOptions device;
   device.own_product_microseconds = 1;
   Rig rig(1, {}, device);
   // The rows that everything is compared with.
   rig.controls[0]->unstable_rows = 16;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {77, 2}));
-  const OutputArrays all(stack.spec(), batch.view(), Pooling::kMax);
-  const OutputArrays one(stack.spec(), alone.view(), Pooling::kMax);
-  ASSERT_TRUE(rig.Run(batch.view(), all).ok());
-  ASSERT_TRUE(rig.Run(alone.view(), one).ok());
+  rig.Prepare(spec_, {77, 2});
+  const OutputArrays all = rig.Run(spec_, batch.view());
+  const OutputArrays one = rig.Run(spec_, alone.view());
   EXPECT_TRUE(
       std::equal(one.token_vectors.begin(), one.token_vectors.end(), all.token_vectors.begin()));
 }
 
-TEST(CudaBackendTest, ABucketWithoutAStableAlgorithmUsesALargerOne) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {20, 7}, false, 2);
+TEST_F(CudaBackendTest, ABucketWithoutAStableAlgorithmUsesALargerOne) {
+  const RandomBatch batch(spec_, {20, 7}, false, 2);
   std::vector<float> results[2];
   for (int i = 0; i < 2; ++i) {
     Rig rig;
     // Includes the largest that the limits ask for.
     rig.controls[0]->unstable_rows = i == 0 ? 0 : 32;
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {27, 2}));
-    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
-    results[i] = outputs.token_vectors;
+    rig.Prepare(spec_, {27, 2});
+    results[i] = rig.Run(spec_, batch.view()).token_vectors;
   }
   EXPECT_EQ(results[0], results[1]);
 }
 
 // Else initcheck would report the spare rows of a bucket, which products read.
-TEST(CudaBackendTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
   for (const size_t product_workspace : {kProductWorkspaceBytes, 8 * kProductWorkspaceBytes}) {
     HostDeviceOptions device;
     device.product_workspace_bytes = product_workspace;
-    Rig rig(1, {}, device);
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    Rig rig(spec_, 1, {}, device);
     const DeviceInfo info = rig.backend->devices()[0];
     // The products are tried for the first workspace only.
     const int64_t initialized = rig.controls[0]->bytes_initialized;
@@ -530,13 +503,12 @@ TEST(CudaBackendTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
 }
 
 // Freeing may hold up all that runs on the device.
-TEST(CudaBackendTest, AStackAndAWorkspaceTakeFewAllocations) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, AStackAndAWorkspaceTakeFewAllocations) {
   BackendOptions options;
   options.cuda_token_table_bytes = 0;
   Rig rig(1, options);
   HostDeviceControl& control = *rig.controls[0];
-  ASSERT_TRUE(rig.Compile(stack.spec()).ok());
+  ASSERT_TRUE(rig.Compile(spec_).ok());
   EXPECT_EQ(control.allocations_alive, 1);
   EXPECT_EQ(control.pinned_alive, 0);
   for (int workspaces = 1; workspaces <= 2; ++workspaces) {
@@ -578,13 +550,11 @@ TEST(ArrayPlanTest, ArraysAreAlignedAndApart) {
 }
 
 // Kernels write small results to the host's memory, and large ones are copied there.
-TEST(CudaBackendTest, SmallResultsAreNotCopied) {
-  const RandomStack stack(StackOptions(), 1);
-  const size_t least_row_bytes = 2 * stack.spec().num_labels * sizeof(float);  // the labels'
+TEST_F(CudaBackendTest, SmallResultsAreNotCopied) {
+  const size_t least_row_bytes = 2 * spec_.num_labels * sizeof(float);  // the labels'
   const int many = static_cast<int>(kMappedResultBytes / least_row_bytes) + 1;
-  Rig rig;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {2 * many, many}));
-  const RandomBatch random(stack.spec(), std::vector<int>(many, 2), false, 5);
+  Rig rig(spec_, WorkspaceLimits{2 * many, many});
+  const RandomBatch random(spec_, std::vector<int>(many, 2), false, 5);
   RaggedBatch all = random.view();
   RaggedBatch one = all;
   one.num_sequences = 1;
@@ -602,7 +572,7 @@ TEST(CudaBackendTest, SmallResultsAreNotCopied) {
     SCOPED_TRACE(wanted.name);
     std::vector<OutputArrays> found;
     for (RaggedBatch* batch : {&one, &all}) {
-      OutputArrays& outputs = found.emplace_back(stack.spec(), *batch, stack.spec().pooling);
+      OutputArrays& outputs = found.emplace_back(spec_, *batch, spec_.pooling);
       for (SequenceOutput& out : outputs.outputs) {
         out.token_vectors = nullptr;
         if (!wanted.labels) out.logits = out.probabilities = nullptr;
@@ -610,7 +580,7 @@ TEST(CudaBackendTest, SmallResultsAreNotCopied) {
         if (!wanted.state) out.final_state = nullptr;
       }
       const int64_t copies = rig.controls[0]->copies_to_host;
-      ASSERT_TRUE(rig.Run(*batch, outputs).ok());
+      ASSERT_TRUE(rig.TryRun(*batch, outputs).ok());
       const int64_t made = rig.controls[0]->copies_to_host - copies;
       if (batch == &one) {
         EXPECT_EQ(made, wanted.copies);
@@ -631,7 +601,7 @@ TEST(CudaBackendTest, SmallResultsAreNotCopied) {
 }
 
 // Each waits for the others.
-TEST(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
+TEST_F(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
   struct State {
     std::shared_ptr<Gpu> gpu;
     int ordinal = -1;
@@ -658,8 +628,7 @@ TEST(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
     state->ordinal = gpu->device().ordinal();
     return all ? OkStatus() : Internal("one after the other");
   };
-  const Status status = PrepareDevices(gpus, prepare, &states);
-  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(PrepareDevices(gpus, prepare, &states), IsOk());
   ASSERT_EQ(states.size(), static_cast<size_t>(kDevices));
   for (int i = 0; i < kDevices; ++i) {
     EXPECT_EQ(states[i].gpu, gpus[i]);
@@ -678,7 +647,7 @@ TEST(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
   EXPECT_EQ(PrepareDevices(gpus, fails, &states).message(), "1");  // the first one's
 }
 
-TEST(CudaBackendTest, MemoryOfStatesIsKeptUntilItIsNeeded) {
+TEST_F(CudaBackendTest, MemoryOfStatesIsKeptUntilItIsNeeded) {
   HostDeviceControl control;
   auto gpu = std::make_unique<Gpu>(MakeHostDevice(HostDeviceOptions(), &control), 4096);
   void* memory = nullptr;
@@ -703,12 +672,10 @@ TEST(CudaBackendTest, MemoryOfStatesIsKeptUntilItIsNeeded) {
   EXPECT_EQ(control.allocations_alive, 0);
 }
 
-TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   BackendOptions options;
   options.cuda_memory_limit_bytes = size_t{64} << 20;
-  Rig rig(1, options);
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  Rig rig(spec_, 1, options);
   std::vector<DeviceInfo> devices = rig.backend->devices();
   ASSERT_EQ(devices.size(), 1u);
   EXPECT_EQ(devices[0].name, "host");
@@ -722,7 +689,7 @@ TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, rig.executable->weight_bytes());
   // It is loaded beside the version that it replaces.
   std::unique_ptr<Executable> old = std::move(rig.executable);
-  ASSERT_TRUE(rig.Compile(stack.spec()).ok());
+  ASSERT_TRUE(rig.Compile(spec_).ok());
   EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 2 * old->weight_bytes());
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, 2 * old->weight_bytes());
   old.reset();
@@ -731,38 +698,32 @@ TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 0u);
 }
 
-TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
   BackendOptions options;
   options.cuda_memory_limit_bytes = 1000;
   Rig tiny(1, options);
-  const Status weights = tiny.Compile(stack.spec());
-  EXPECT_EQ(weights.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(weights.message(), HasSubstr("device 0: the weights need"));
+  EXPECT_THAT(tiny.Compile(spec_), IsExhausted(HasSubstr("device 0: the weights need")));
 
   options.cuda_memory_limit_bytes = size_t{8} << 20;
   options.cuda_token_table_bytes = 0;
   Rig rig(1, options);
-  Status status = rig.Compile(stack.spec());
+  Status status = rig.Compile(spec_);
   ASSERT_TRUE(status.ok()) << status.message();
   const size_t in_use = rig.backend->devices()[0].memory_in_use;
   status = rig.MakeWorkspace({100000, 8});
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("a workspace for 100000 tokens and 8 sequences needs"));
+  EXPECT_THAT(status,
+              IsExhausted(HasSubstr("a workspace for 100000 tokens and 8 sequences needs")));
   EXPECT_THAT(status.message(), HasSubstr("of a budget of 8.4 MB"));
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, in_use);
-  status = rig.MakeWorkspace({256, 8});
-  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(rig.MakeWorkspace({256, 8}), IsOk());
 }
 
-TEST(CudaBackendTest, TheMemoryOfProductsIsOfTheBudget) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, TheMemoryOfProductsIsOfTheBudget) {
   BackendOptions options;
   options.cuda_token_table_bytes = 0;
   size_t weights = 0;
   {
-    Rig rig(1, options);
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
+    Rig rig(spec_, WorkspaceLimits{16, 1}, options);
     weights = rig.executable->weight_bytes();
     EXPECT_GT(rig.workspaces[0]->bytes(), kProductWorkspaceBytes);
     EXPECT_GT(rig.backend->devices()[0].memory_in_use, weights + kProductWorkspaceBytes);
@@ -770,82 +731,67 @@ TEST(CudaBackendTest, TheMemoryOfProductsIsOfTheBudget) {
   options.cuda_memory_limit_bytes = weights + 2 * kProductWorkspaceBytes;
   Rig rig(1, options);
   // The first has room; the error of the second says how much it needs in all.
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
-  const Status status = rig.MakeWorkspace({16, 1});
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("a workspace for 16 tokens and 1 sequences needs 4."));
+  rig.Prepare(spec_, {16, 1});
+  EXPECT_THAT(rig.MakeWorkspace({16, 1}),
+              IsExhausted(HasSubstr("a workspace for 16 tokens and 1 sequences needs 4.")));
 }
 
-TEST(CudaBackendTest, WithoutStatesThereIsNoRoomForThem) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, WithoutStatesThereIsNoRoomForThem) {
   Rig rig;
   WorkspaceLimits limits{256, 8};
   limits.states = false;
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), limits));
+  rig.Prepare(spec_, limits);
   const size_t without = rig.workspaces[0]->bytes();
-  const RandomBatch batch(stack.spec(), {5}, true, 1);
-  OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-  EXPECT_EQ(rig.Run(batch.view(), outputs).code(), StatusCode::kInvalidArgument);
+  const RandomBatch batch(spec_, {5}, true, 1);
+  OutputArrays outputs(spec_, batch.view(), Pooling::kMax);
+  EXPECT_EQ(rig.TryRun(batch.view(), outputs).code(), StatusCode::kInvalidArgument);
   RaggedBatch stateless = batch.view();
   stateless.initial_states = nullptr;
-  EXPECT_EQ(rig.Run(stateless, outputs).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(rig.TryRun(stateless, outputs).code(), StatusCode::kInvalidArgument);
   outputs.outputs[0].final_state = nullptr;
-  EXPECT_TRUE(rig.Run(stateless, outputs).ok());
+  EXPECT_TRUE(rig.TryRun(stateless, outputs).ok());
   ASSERT_TRUE(rig.MakeWorkspace({256, 8}).ok());
   EXPECT_GT(rig.workspaces[1]->bytes(), without);
 }
 
-TEST(CudaBackendTest, SeveralDevicesGiveTheSameBits) {
-  const RandomStack stack(StackOptions(), 1);
-  Rig rig(2);
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+TEST_F(CudaBackendTest, SeveralDevicesGiveTheSameBits) {
+  Rig rig(spec_, 2);
   ASSERT_EQ(rig.executable->num_devices(), 2);
-  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
-  const OutputArrays a(stack.spec(), batch.view(), Pooling::kMax);
-  const OutputArrays b(stack.spec(), batch.view(), Pooling::kMax);
-  ASSERT_TRUE(rig.Run(batch.view(), a, 0).ok());
-  ASSERT_TRUE(rig.Run(batch.view(), b, 1).ok());
-  EXPECT_EQ(a.token_vectors, b.token_vectors);
-  EXPECT_EQ(rig.controls[1]->graph_launches, 0);
-  ASSERT_TRUE(rig.Run(batch.view(), b, 1).ok());
-  EXPECT_EQ(rig.controls[1]->graph_launches, 1);
-  EXPECT_EQ(a.token_vectors, b.token_vectors);
-  const Status beyond = rig.MakeWorkspace({16, 1, 2});
-  EXPECT_EQ(beyond.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(beyond.message(), HasSubstr("workspace.device: expected 0 to 1, found 2"));
+  const OutputArrays expected = rig.Run(spec_, batch_, 0);
+  for (int launches = 0; launches < 2; ++launches) {
+    EXPECT_EQ(DifferentKinds(rig.Run(spec_, batch_, 1), expected), "");
+    EXPECT_EQ(rig.controls[1]->graph_launches, launches);
+  }
+  EXPECT_THAT(rig.MakeWorkspace({16, 1, 2}),
+              IsInvalid(HasSubstr("workspace.device: expected 0 to 1, found 2")));
 }
 
 // Wherever in a batch the failure happens, the call reports it, later calls do too, and the other
 // device continues.
 // `earlier` batches of the bucket have run: the next one runs without a graph, records one or has it.
-class LostDeviceTest : public ::testing::TestWithParam<int> {};
+class LostDeviceTest : public CudaBackendTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(LostDeviceTest, IsReportedAndTheOthersGoOn) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
   bool finished = false;
   for (int operations = 0; !finished; ++operations) {
     ASSERT_LT(operations, 100);
-    Rig rig(2);
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    Rig rig(spec_, 2);
     for (int earlier = 0; earlier < GetParam(); ++earlier) {
-      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-      ASSERT_TRUE(rig.Run(batch.view(), outputs, 1).ok());
+      rig.Run(spec_, batch_, 1);
     }
     rig.controls[1]->operations_until_lost = operations;
-    const OutputArrays lost(stack.spec(), batch.view(), Pooling::kMax);
-    const Status status = rig.Run(batch.view(), lost, 1);
+    const OutputArrays lost(spec_, batch_, Pooling::kMax);
+    const Status status = rig.TryRun(batch_, lost, 1);
     finished = status.ok();
     if (!finished) {
       EXPECT_EQ(status.code(), StatusCode::kDeviceLost) << operations << ": " << status.message();
       EXPECT_EQ(lost.pooled[0], OutputArrays::kUnwritten);
       EXPECT_TRUE(rig.backend->devices()[1].lost);
       EXPECT_FALSE(rig.backend->devices()[0].lost);
-      EXPECT_EQ(rig.Run(batch.view(), lost, 1).code(), StatusCode::kDeviceLost);
+      EXPECT_EQ(rig.TryRun(batch_, lost, 1).code(), StatusCode::kDeviceLost);
       EXPECT_EQ(rig.MakeWorkspace({16, 1, 1}).code(), StatusCode::kDeviceLost);
     }
-    const OutputArrays good(stack.spec(), batch.view(), Pooling::kMax);
-    EXPECT_TRUE(rig.Run(batch.view(), good, 0).ok());
+    rig.Run(spec_, batch_, 0);
   }
 }
 
@@ -853,87 +799,75 @@ INSTANTIATE_TEST_SUITE_P(EarlierBatches, LostDeviceTest, ::testing::Values(0, 1,
 
 // Which errors are for good is not always known: a device that goes on working is kept, until it
 // fails every time.
-TEST(CudaBackendTest, ThreeInternalErrorsInARowAreALoss) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
-  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-  Rig rig(2);
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+TEST_F(CudaBackendTest, ThreeInternalErrorsInARowAreALoss) {
+  const OutputArrays outputs(spec_, batch_, Pooling::kMax);
+  Rig rig(spec_, 2);
   HostDeviceControl& failing = *rig.controls[0];
   for (int round = 0; round < 3; ++round) {
     failing.failing_waits = Gpu::kMaxInternalErrors - 1;
     for (int i = 1; i < Gpu::kMaxInternalErrors; ++i) {
-      EXPECT_EQ(rig.Run(batch.view(), outputs, 0).code(), StatusCode::kInternal);
+      EXPECT_EQ(rig.TryRun(batch_, outputs, 0).code(), StatusCode::kInternal);
     }
     // A run that succeeds begins the count again.
-    EXPECT_TRUE(rig.Run(batch.view(), outputs, 0).ok());
+    EXPECT_TRUE(rig.TryRun(batch_, outputs, 0).ok());
   }
   EXPECT_EQ(failing.probes, 3 * (Gpu::kMaxInternalErrors - 1));
   EXPECT_FALSE(rig.backend->devices()[0].lost);
 
   failing.failing_waits = Gpu::kMaxInternalErrors;
   for (int i = 1; i < Gpu::kMaxInternalErrors; ++i) {
-    EXPECT_EQ(rig.Run(batch.view(), outputs, 0).code(), StatusCode::kInternal);
+    EXPECT_EQ(rig.TryRun(batch_, outputs, 0).code(), StatusCode::kInternal);
     // The runs of the other device do not count.
-    EXPECT_TRUE(rig.Run(batch.view(), outputs, 1).ok());
+    EXPECT_TRUE(rig.TryRun(batch_, outputs, 1).ok());
   }
-  const Status lost = rig.Run(batch.view(), outputs, 0);
+  const Status lost = rig.TryRun(batch_, outputs, 0);
   EXPECT_EQ(lost.code(), StatusCode::kDeviceLost);
   EXPECT_THAT(lost.message(), HasSubstr("device 0: 3 batches in a row have failed; the last error: "
                                         "failed by the test"));
   EXPECT_TRUE(rig.backend->devices()[0].lost);
   EXPECT_FALSE(rig.backend->devices()[1].lost);
-  EXPECT_EQ(rig.Run(batch.view(), outputs, 0).code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(rig.TryRun(batch_, outputs, 0).code(), StatusCode::kDeviceLost);
 }
 
-TEST(CudaBackendTest, ADeviceThatDoesNotAnswerIsLostAtOnce) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
-  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-  Rig rig(2);
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+TEST_F(CudaBackendTest, ADeviceThatDoesNotAnswerIsLostAtOnce) {
+  const OutputArrays outputs(spec_, batch_, Pooling::kMax);
+  Rig rig(spec_, 2);
   rig.controls[0]->answers = false;
-  EXPECT_TRUE(rig.Run(batch.view(), outputs, 0).ok());  // nobody has asked
+  EXPECT_TRUE(rig.TryRun(batch_, outputs, 0).ok());  // nobody has asked
   rig.controls[0]->failing_waits = 1;
-  const Status lost = rig.Run(batch.view(), outputs, 0);
+  const Status lost = rig.TryRun(batch_, outputs, 0);
   EXPECT_EQ(lost.code(), StatusCode::kDeviceLost);
   EXPECT_THAT(lost.message(), HasSubstr("device 0: it does not answer: no answer; the last error: "
                                         "failed by the test"));
   EXPECT_TRUE(rig.backend->devices()[0].lost);
-  EXPECT_TRUE(rig.Run(batch.view(), outputs, 1).ok());
+  EXPECT_TRUE(rig.TryRun(batch_, outputs, 1).ok());
 }
 
 // An error while loading, that no list knows, leaves one device out instead of failing the load.
-TEST(CudaBackendTest, ADeviceThatDoesNotAnswerIsLeftOutOfALoad) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, ADeviceThatDoesNotAnswerIsLeftOutOfALoad) {
   for (bool answers : {false, true}) {
     Rig rig(2);
     rig.controls[0]->failing_waits = 1;
     rig.controls[0]->answers = answers;
-    const Status status = rig.Compile(stack.spec());
+    const Status status = rig.Compile(spec_);
     EXPECT_EQ(status.code(), answers ? StatusCode::kInternal : StatusCode::kOk) << status.message();
     EXPECT_EQ(rig.backend->devices()[0].lost, !answers);
     EXPECT_FALSE(rig.backend->devices()[1].lost);
   }
 }
 
-TEST(CudaBackendTest, ADeviceMayBeLostAtStart) {
-  const RandomStack stack(StackOptions(), 1);
+TEST_F(CudaBackendTest, ADeviceMayBeLostAtStart) {
   Rig rig;
   rig.controls[0]->operations_until_lost = 3;
-  EXPECT_EQ(rig.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(rig.Compile(spec_).code(), StatusCode::kDeviceLost);
   EXPECT_TRUE(rig.backend->devices()[0].lost);
-  EXPECT_EQ(rig.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(rig.Compile(spec_).code(), StatusCode::kDeviceLost);
 }
 
 // A version that is loaded after the loss, or during it, serves on the devices that are left.
-TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
-  Rig whole;
-  ASSERT_NO_FATAL_FAILURE(whole.Prepare(stack.spec()));
-  const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
-  ASSERT_TRUE(whole.Run(batch.view(), expected).ok());
+TEST_F(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
+  Rig whole(spec_);
+  const OutputArrays expected = whole.Run(spec_, batch_);
   // The number of operations of the device's own part of Compile() that succeed.
   for (int operations : {0, 1, 5, 20, 50}) {
     for (int lost = 0; lost < 2; ++lost) {
@@ -941,8 +875,7 @@ TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
       Rig rig(2);
       rig.controls[lost]->operations_until_lost = operations;
       for (int compiles = 0; compiles < 2; ++compiles) {
-        const Status status = rig.Compile(stack.spec());
-        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_THAT(rig.Compile(spec_), IsOk());
         EXPECT_TRUE(rig.backend->devices()[lost].lost);
         EXPECT_FALSE(rig.backend->devices()[1 - lost].lost);
         EXPECT_EQ(rig.executable->num_devices(), 2);
@@ -950,9 +883,7 @@ TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
         EXPECT_EQ(rig.MakeWorkspace({256, 8, lost}).code(), StatusCode::kDeviceLost);
         rig.workspaces.clear();
         ASSERT_TRUE(rig.MakeWorkspace({256, 8, 1 - lost}).ok());
-        const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-        ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
-        EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+        EXPECT_EQ(rig.Run(spec_, batch_).token_vectors, expected.token_vectors);
         rig.workspaces.clear();
       }
       // Nothing of the version is left on the device that failed.
@@ -964,7 +895,7 @@ TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
   }
   Rig none(2);
   for (const auto& control : none.controls) control->operations_until_lost = 0;
-  EXPECT_EQ(none.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(none.Compile(spec_).code(), StatusCode::kDeviceLost);
 }
 
 // The first layer's product by token id (token_table.h)
@@ -979,17 +910,6 @@ BackendOptions WithoutTokenTable() {
 // Of U's table for the default StackOptions in float32: 512 rows of two directions, three gates and
 // 16 dimensions.
 constexpr size_t kDefaultTableBytes = size_t{512} * 2 * 3 * 16 * sizeof(float);
-
-void ExpectSameBits(const OutputArrays& a, const OutputArrays& b) {
-  for (auto member :
-       {&OutputArrays::token_vectors, &OutputArrays::pooled, &OutputArrays::final_state,
-        &OutputArrays::logits, &OutputArrays::probabilities}) {
-    const std::vector<float>& found = a.*member;
-    const std::vector<float>& expected = b.*member;
-    ASSERT_EQ(found.size(), expected.size());
-    EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0);
-  }
-}
 
 struct TokenTableCase {
   const char* name;
@@ -1067,20 +987,17 @@ TEST_P(TokenTableTest, ChangesNoBit) {
       Rig without(1, WithoutTokenTable(), device);
       with.compile.dtype = without.compile.dtype = dtype;
       const WorkspaceLimits limits{std::max(random.view().num_tokens(), spec.vocabulary_size), 16};
-      ASSERT_NO_FATAL_FAILURE(with.Prepare(spec, limits));
-      ASSERT_NO_FATAL_FAILURE(without.Prepare(spec, limits));
+      with.Prepare(spec, limits);
+      without.Prepare(spec, limits);
       ASSERT_GT(with.executable->weight_bytes(), without.executable->weight_bytes());
       // Runs by token id again after features, which use another graph.
-      std::vector<std::unique_ptr<OutputArrays>> found;
+      std::vector<OutputArrays> found;
       for (const RaggedBatch& batch : {random.view(), as_features, all, random.view()}) {
-        const OutputArrays expected(spec, batch, spec.pooling);
-        found.push_back(std::make_unique<OutputArrays>(spec, batch, spec.pooling));
-        ASSERT_TRUE(without.Run(batch, expected).ok());
-        ASSERT_TRUE(with.Run(batch, *found.back()).ok());
-        EXPECT_NE(found.back()->token_vectors[0], OutputArrays::kUnwritten);
-        ExpectSameBits(*found.back(), expected);
+        found.push_back(with.Run(spec, batch));
+        EXPECT_NE(found.back().token_vectors[0], OutputArrays::kUnwritten);
+        EXPECT_EQ(DifferentKinds(found.back(), without.Run(spec, batch)), "");
       }
-      ExpectSameBits(*found[0], *found[1]);
+      EXPECT_EQ(DifferentKinds(found[0], found[1]), "");
     }
   }
 }
@@ -1088,7 +1005,7 @@ TEST_P(TokenTableTest, ChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Cases, TokenTableTest, ::testing::ValuesIn(TokenTableCases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(CudaBackendTest, BatchesOfTokenIdsBeginWithTheFirstScan) {
+TEST_F(CudaBackendTest, BatchesOfTokenIdsBeginWithTheFirstScan) {
   StackOptions options;
   options.input_to_hidden = true;
   options.projection_size = 5;
@@ -1098,19 +1015,17 @@ TEST(CudaBackendTest, BatchesOfTokenIdsBeginWithTheFirstScan) {
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
   int64_t operations[2];
   for (int i = 0; i < 2; ++i) {
-    Rig rig(1, i == 0 ? BackendOptions() : WithoutTokenTable());
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    Rig rig(stack.spec(), 1, i == 0 ? BackendOptions() : WithoutTokenTable());
     constexpr int64_t kMany = 1000;
     rig.controls[0]->operations_until_lost = kMany;
-    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+    rig.Run(stack.spec(), batch.view());
     operations[i] = kMany - rig.controls[0]->operations_until_lost;
   }
   // Embedding, input_to_hidden, layer norm, projection, product.
   EXPECT_EQ(operations[1] - operations[0], 5);
 }
 
-TEST(CudaBackendTest, TheTokenTableIsOfTheWeights) {
+TEST_F(CudaBackendTest, TheTokenTableIsOfTheWeights) {
   StackOptions stack_options;
   size_t bytes = kDefaultTableBytes;
   for (bool input_to_hidden : {false, true}) {
@@ -1140,34 +1055,30 @@ TEST(CudaBackendTest, TheTokenTableIsOfTheWeights) {
   }
 }
 
-TEST(CudaBackendTest, AStackWithoutAnEmbeddingHasNoTokenTable) {
+TEST_F(CudaBackendTest, AStackWithoutAnEmbeddingHasNoTokenTable) {
   StackOptions options;
   options.vocabulary_size = 0;
   const RandomStack stack(options, 1);
   Rig rig;
   Rig without(1, WithoutTokenTable());
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  rig.Prepare(stack.spec());
   ASSERT_TRUE(without.Compile(stack.spec()).ok());
   EXPECT_EQ(rig.executable->weight_bytes(), without.executable->weight_bytes());
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
-  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-  EXPECT_TRUE(rig.Run(batch.view(), outputs).ok());
+  rig.Run(stack.spec(), batch.view());
 }
 
 // A fused layer would not round U: the results would show whether there was memory for the table.
-TEST(CudaBackendTest, TheFirstLayerOfTokensIsNotFused) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+TEST_F(CudaBackendTest, TheFirstLayerOfTokensIsNotFused) {
   size_t bytes[2];
   std::vector<float> vectors[2];
   for (int i = 0; i < 2; ++i) {
     BackendOptions options = i == 0 ? BackendOptions() : WithoutTokenTable();
     Rig rig(1, options);
     rig.compile.dtype = DataType::kBFloat16;
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    rig.Prepare(spec_);
     bytes[i] = rig.executable->weight_bytes();
-    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+    const OutputArrays outputs = rig.Run(spec_, batch_);
     EXPECT_EQ(rig.controls[0]->fused_layers, 1);  // of two
     vectors[i] = outputs.token_vectors;
   }
@@ -1176,15 +1087,13 @@ TEST(CudaBackendTest, TheFirstLayerOfTokensIsNotFused) {
 }
 
 // With any budget, the same models fit with a table as without one, and the same are refused.
-TEST(CudaBackendTest, TheTokenTableTakesNoRoomFromTheRest) {
+TEST_F(CudaBackendTest, TheTokenTableTakesNoRoomFromTheRest) {
   StackOptions stack_options;
   stack_options.vocabulary_size = 600;
   const RandomStack stack(stack_options, 1);
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
-  Rig reference(1, WithoutTokenTable());
-  ASSERT_NO_FATAL_FAILURE(reference.Prepare(stack.spec(), {16, 2}));
-  const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
-  ASSERT_TRUE(reference.Run(batch.view(), expected).ok());
+  Rig reference(stack.spec(), WorkspaceLimits{16, 2}, WithoutTokenTable());
+  const OutputArrays expected = reference.Run(stack.spec(), batch.view());
   const size_t weights = reference.executable->weight_bytes();
 
   bool refused = false;
@@ -1214,9 +1123,8 @@ TEST(CudaBackendTest, TheTokenTableTakesNoRoomFromTheRest) {
       }
       EXPECT_EQ(rig.backend->devices()[0].weight_bytes, rig.executable->weight_bytes());
       if (codes[i][1] != StatusCode::kOk) continue;
-      const OutputArrays found(stack.spec(), batch.view(), Pooling::kMax);
-      ASSERT_TRUE(rig.Run(batch.view(), found).ok());
-      ExpectSameBits(found, expected);
+      const OutputArrays found = rig.Run(stack.spec(), batch.view());
+      EXPECT_EQ(DifferentKinds(found, expected), "");
     }
     for (int step = 0; step < 3; ++step) EXPECT_EQ(codes[0][step], codes[1][step]) << step;
   }
@@ -1225,30 +1133,24 @@ TEST(CudaBackendTest, TheTokenTableTakesNoRoomFromTheRest) {
   EXPECT_TRUE(kept);
 }
 
-TEST(CudaBackendTest, ATokenTableInUseStays) {
-  const RandomStack stack(StackOptions(), 1);
-  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+TEST_F(CudaBackendTest, ATokenTableInUseStays) {
   size_t one_workspace = 0;
   {
-    Rig rig;
-    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 2}));
+    Rig rig(spec_, WorkspaceLimits{16, 2});
     one_workspace = rig.backend->devices()[0].memory_in_use;
   }
   BackendOptions options;
   options.cuda_memory_limit_bytes = one_workspace + kProductWorkspaceBytes;
-  Rig rig(1, options);
-  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 2}));
+  Rig rig(spec_, WorkspaceLimits{16, 2}, options);
   const size_t weights = rig.executable->weight_bytes();
-  const OutputArrays first(stack.spec(), batch.view(), Pooling::kMax);
-  ASSERT_TRUE(rig.Run(batch.view(), first).ok());
+  const OutputArrays first = rig.Run(spec_, batch_);
   EXPECT_EQ(rig.MakeWorkspace({16, 2}).code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(rig.executable->weight_bytes(), weights);
-  const OutputArrays second(stack.spec(), batch.view(), Pooling::kMax);
-  ASSERT_TRUE(rig.Run(batch.view(), second).ok());
-  ExpectSameBits(second, first);
+  const OutputArrays second = rig.Run(spec_, batch_);
+  EXPECT_EQ(DifferentKinds(second, first), "");
 }
 
-TEST(CudaBackendTest, ADeviceMayBeLostWhileItsTokenTableIsMade) {
+TEST_F(CudaBackendTest, ADeviceMayBeLostWhileItsTokenTableIsMade) {
   StackOptions stack_options;
   stack_options.vocabulary_size = 600;
   const RandomStack stack(stack_options, 1);
@@ -1281,8 +1183,7 @@ TEST(CreateBackendTest, CudaIsListedWhereItCanBeCreated) {
   const Status status = CreateBackend("cuda", &backend);
   EXPECT_EQ(status.ok(), listed) << status.message();
   if (!listed) {
-    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.message(), HasSubstr("backend cuda: "));
+    EXPECT_THAT(status, IsError(StatusCode::kUnavailable, HasSubstr("backend cuda: ")));
   }
 }
 

@@ -6,12 +6,12 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/cuda/kernels/predict_shape.h"
+#include "kernels/testing/random_stack.h"
 #include "tests/kernels/cuda_host/host_device.h"
 #include "tests/kernels/cuda_host/shim_mode.h"
 
@@ -163,12 +163,9 @@ Question QuestionOf(int vocabulary, const LogitOf& logit_of, bool picks) {
   return question;
 }
 
-std::vector<float> RandomValues(int count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(1.0f, 3.0f);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
+// Around 1.
+std::vector<float> LogitsAroundOne(int count, unsigned seed) {
+  return testing::RandomValues(count, seed, 3.0f, 1.0f);
 }
 
 // Just above kSmallVocabulary, no multiple of 2048, and too many for the shared memory of one block.
@@ -176,46 +173,36 @@ constexpr int kVocabularies[] = {kSmallVocabulary + 1, 3 * 2048 * 3 + 77, 60001}
 
 TEST(CudaClusterTest, RandomLogits) {
   for (const int vocabulary : kVocabularies) {
-    const std::vector<float> logits = RandomValues(vocabulary, 1);
+    const std::vector<float> logits = LogitsAroundOne(vocabulary, 1);
     for (const bool picks : {false, true}) {
       Question question = QuestionOf(
           vocabulary, [&](int v) { return logits[v]; }, picks);
       ExpectSameBits(question, "no bias");
-      question.bias = RandomValues(vocabulary, 2);
+      question.bias = LogitsAroundOne(vocabulary, 2);
       question.never = {0, vocabulary / 3, vocabulary - 1};
       ExpectSameBits(question, "with bias and symbols that are no candidates");
     }
   }
 }
 
-TEST(CudaClusterTest, EqualLogits) {
-  const int vocabulary = kVocabularies[1];
-  for (const bool picks : {false, true}) {
-    ExpectSameBits(QuestionOf(
-                       vocabulary, [](int) { return -2.0f; }, picks),
-                   "all");
-    ExpectSameBits(QuestionOf(
-                       vocabulary, [](int v) { return static_cast<float>(v % 3); }, picks),
-                   "in three groups");
-    ExpectSameBits(QuestionOf(
-                       vocabulary, [](int v) { return v % 2 == 0 ? -0.0f : 0.0f; }, picks),
-                   "zeros");
-  }
-}
-
-TEST(CudaClusterTest, LogitsFarApart) {
-  const int vocabulary = kVocabularies[0];
-  const std::vector<float> logits = RandomValues(vocabulary, 3);
-  for (const bool picks : {false, true}) {
-    ExpectSameBits(QuestionOf(
-                       vocabulary, [&](int v) { return logits[v] * 1e30f; }, picks),
-                   "far");
-    ExpectSameBits(QuestionOf(
-                       vocabulary, [](int v) { return v == 8000 ? 3e38f : -3e38f; }, picks),
-                   "one");
-    ExpectSameBits(QuestionOf(
-                       vocabulary, [](int v) { return v == 5 ? 1.0f : -kInfinity; }, picks),
-                   "none");
+TEST(CudaClusterTest, EqualLogitsAndLogitsFarApart) {
+  const std::vector<float> logits = LogitsAroundOne(kVocabularies[0], 3);
+  const struct {
+    const char* name;
+    int vocabulary;
+    LogitOf logit_of;
+  } kCases[] = {
+      {"all equal", kVocabularies[1], [](int) { return -2.0f; }},
+      {"in three groups", kVocabularies[1], [](int v) { return static_cast<float>(v % 3); }},
+      {"zeros", kVocabularies[1], [](int v) { return v % 2 == 0 ? -0.0f : 0.0f; }},
+      {"far", kVocabularies[0], [&](int v) { return logits[v] * 1e30f; }},
+      {"one", kVocabularies[0], [](int v) { return v == 8000 ? 3e38f : -3e38f; }},
+      {"none", kVocabularies[0], [](int v) { return v == 5 ? 1.0f : -kInfinity; }},
+  };
+  for (const auto& c : kCases) {
+    for (const bool picks : {false, true}) {
+      ExpectSameBits(QuestionOf(c.vocabulary, c.logit_of, picks), c.name);
+    }
   }
 }
 
@@ -233,7 +220,7 @@ TEST(CudaClusterTest, TheBestMayAllBeInAFewThreadsParts) {
 
 TEST(CudaClusterTest, ARowAlone) {
   const int vocabulary = kVocabularies[0];
-  const std::vector<float> logits = RandomValues(vocabulary, 6);
+  const std::vector<float> logits = LogitsAroundOne(vocabulary, 6);
   Question question = QuestionOf(
       vocabulary, [&](int v) { return logits[v]; }, true);
   const Answers all = Ask(question, 17);
@@ -251,7 +238,7 @@ TEST(CudaClusterTest, ARowAlone) {
 
 TEST(CudaClusterTest, ListsOfChoices) {
   const int vocabulary = kVocabularies[1];
-  const std::vector<float> logits = RandomValues(vocabulary, 4);
+  const std::vector<float> logits = LogitsAroundOne(vocabulary, 4);
   Question question = QuestionOf(
       vocabulary, [&](int v) { return logits[v]; }, false);
   question.choice_offsets = {0};
@@ -260,7 +247,7 @@ TEST(CudaClusterTest, ListsOfChoices) {
     question.choice_offsets.push_back(static_cast<int32_t>(question.choices.size()));
   }
   ExpectSameBits(question, "no bias");
-  question.bias = RandomValues(vocabulary, 5);
+  question.bias = LogitsAroundOne(vocabulary, 5);
   ExpectSameBits(question, "with bias");
 }
 

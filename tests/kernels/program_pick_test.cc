@@ -35,7 +35,7 @@ struct PickModel {
       : vocabulary(static_cast<int>(logits.size())) {
     rows = p.program.AddAxis("rows");
     const ValueId value = p.Pick("next", p.Features("x", rows, 1), rows, vocabulary, vocabulary);
-    auto& op = std::get<ops::Predict>(p.program.operations[value]);
+    auto& op = p.op<ops::Predict>(value);
     op.weight = p.Keep(logits);
     op.bias = {};
     targets = op.targets;
@@ -456,18 +456,15 @@ struct Generator {
     options.input_size = 12;
     options.hidden_size = 20;
     options.directions = 1;
-    options.vocabulary_size = kVocabulary;
-    options.num_layers = 2;
     ids = p.program.AddIds("ids", tokens, 0, kVocabulary);
     const ValueId h = p.StackOfIds(ids, options, "c");
     const ValueId shifted = p.Shift(h, "h");
-    const FieldId field = std::get<ops::Shift>(p.program.operations[shifted]).last;
     score = p.Predict("token", shifted, tokens, kVocabulary, kVocabulary);
-    const ValueId last = p.Last(h, sequences, field);
+    const ValueId last = p.Last(h, sequences, p.LastOf(shifted));
     if (!shares) return;
     pick = p.Pick("next", last, sequences, kVocabulary, 1);
-    auto& picking = std::get<ops::Predict>(p.program.operations[pick]);
-    const auto& scoring = std::get<ops::Predict>(p.program.operations[score]);
+    auto& picking = p.op<ops::Predict>(pick);
+    const auto& scoring = p.op<ops::Predict>(score);
     picking.weight = scoring.weight;
     picking.bias = scoring.bias;
   }
@@ -487,7 +484,7 @@ TEST(ProgramPickTest, StepsPickWhatAScoreOfTheWholeFindsBest) {
     texts[b].assign(&step.ids[model.ids][offsets[b]], &step.ids[model.ids][offsets[b + 1]]);
   }
   std::vector<std::vector<Candidate>> picks(kSequences);
-  const std::vector<std::vector<Slot>> slots = tested.NewSlots(step);
+  const Slots slots = tested.NewSlots(step);
   const int picked_output = static_cast<int>(model.p.program.outputs.size()) - 1;
   const uint64_t wanted = uint64_t{1} << picked_output;
   for (int i = 0; i < kSteps; ++i) {
@@ -510,7 +507,7 @@ TEST(ProgramPickTest, StepsPickWhatAScoreOfTheWholeFindsBest) {
   for (const auto& text : texts) {
     whole.ids[model.ids].insert(whole.ids[model.ids].end(), text.begin(), text.end());
   }
-  const auto& op = std::get<ops::Predict>(model.p.program.operations[model.score]);
+  const auto& op = model.p.op<ops::Predict>(model.score);
   std::fill(whole.ids[op.counts].begin(), whole.ids[op.counts].end(), 1);
   const Results scores = tested.Run(whole);
   int t = 0;
@@ -543,8 +540,7 @@ TEST(ProgramPickTest, LastRowsOfSequencesWithoutRows) {
   const AxisId sequences = p.program.AddSequenceAxis("sequences", tokens);
   const ValueId x = p.Features("x", tokens, 3);
   const ValueId shifted = p.Shift(x, "last");
-  const FieldId field = std::get<ops::Shift>(p.program.operations[shifted]).last;
-  p.Output(p.Last(x, sequences, field), "of_any_run");
+  p.Output(p.Last(x, sequences, p.LastOf(shifted)), "of_any_run");
   p.Output(p.Last(x, sequences), "of_this_run");
   Compiled tested = CompileTested(p.program);
   const ProgramData data = RandomData(p.program, {{2, 1, 4}}, 22);
@@ -577,9 +573,8 @@ TEST(ProgramPickTest, StacksSkipSequencesWithoutRows) {
   RandomProgram p(23);
   const AxisId tokens = p.program.AddAxis("tokens");
   StackOptions options;
-  options.input_size = options.hidden_size = 18;
+  options.hidden_size = 18;
   options.directions = 1;
-  options.vocabulary_size = 0;
   p.Output(p.Stack(p.Features("x", tokens, 18), options, "c"), "h");
   Compiled tested = CompileTested(p.program);
   const ProgramData data = RandomData(p.program, {{3, 5, 2}}, 24);

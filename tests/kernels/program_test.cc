@@ -22,6 +22,7 @@
 
 #include "kernels/testing/system_programs.h"
 #include "tests/kernels/compiled_program.h"
+#include "tests/kernels/status_matchers.h"
 #include "tests/testing/strict_weight_source.h"
 
 namespace sru::kernels {
@@ -90,11 +91,8 @@ void AddNormalize(RandomProgram* p, int width) {
 void AddStack(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
   StackOptions options;
-  options.input_size = width;
-  options.hidden_size = width;
-  options.vocabulary_size = 0;
+  options.input_size = options.hidden_size = width;
   p->Output(p->Stack(p->Features("x", tokens, width), options), "bidirectional");
-  options.vocabulary_size = 30;
   options.layer_norm = LayerNorm::kBefore;
   options.num_layers = 3;
   p->Output(p->StackOfIds(p->program.AddIds("ids", tokens, 0, 30), options), "of_ids");
@@ -105,146 +103,78 @@ void AddStackOfSequences(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
   const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
   StackOptions options;
-  options.input_size = width;
   options.hidden_size = width;
-  options.vocabulary_size = 0;
   p->Output(p->Stack(p->Features("x", sequences, width), options), "stack");
 }
 
 void AddStackWithState(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
   StackOptions options;
-  options.input_size = width;
-  options.hidden_size = width;
+  options.input_size = options.hidden_size = width;
   options.directions = 1;
-  options.vocabulary_size = 0;
   options.num_layers = 3;
   options.projection_size = width / 3;
   p->Output(p->Stack(p->Features("x", tokens, width), options, "c"), "of_rows");
-  options.vocabulary_size = 30;
   options.num_layers = 1;
   p->Output(p->StackOfIds(p->program.AddIds("ids", tokens, 0, 30), options, "c_of_ids"), "of_ids");
 }
 
+// The weights of some Attends are outputs, too, and those of others twice.
 void AddAttend(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
   for (const auto& [heads, causal] : {std::pair{1, false}, {1, true}, {2, true}, {3, false}}) {
     const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
-    ops::Attend op;
-    op.q = p->Features("q" + name, tokens, heads * width);
-    op.keys = p->Features("k" + name, tokens, heads * width);
-    op.values = p->Features("v" + name, tokens, heads * (width + 1));
-    op.heads = heads;
-    op.causal = causal;
-    p->Output(p->Attend(op, heads * (width + 1)), "attend" + name);
+    const ValueId q = p->Features("q" + name, tokens, heads * width);
+    const ValueId k = p->Features("k" + name, tokens, heads * width);
+    const ValueId v = p->Features("v" + name, tokens, heads * (width + 1));
+    const ValueId y = p->Attend(q, k, v, heads, causal);
+    if (heads > 1 || causal) p->Output(y, "attend" + name);
+    p->program.AddOutput("attention" + name, y, OutputType::kAttention);
+    if (heads > 1) p->program.AddOutput("again" + name, y, OutputType::kAttention);
   }
 }
 
-// Attends from passages to the questions that a map names, with an output of this type for each.
-void AddAttendMapTo(RandomProgram* p, AxisId passages, AxisId questions, int width,
-                    const std::string& output, OutputType type) {
-  const InputId map = p->program.AddMap("question_of", passages, questions);
-  for (const auto& [heads, causal] : {std::pair{1, false}, {2, false}, {1, true}}) {
-    const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
-    ops::Attend op;
-    op.q = p->Features("q" + name, passages, heads * width);
-    op.keys = p->Features("k" + name, questions, heads * width);
-    op.values = p->Features("v" + name, questions, heads * 5);
-    op.heads = heads;
-    op.causal = causal;
-    op.map = map;
-    p->program.AddOutput(output + name, p->Attend(op, heads * 5), type);
-  }
-}
-
+// Attends from passages to the questions that a map names, and to one row of each question.
 void AddAttendMap(RandomProgram* p, int width) {
   const AxisId passages = p->program.AddAxis("passages");
   const AxisId questions = p->program.AddAxis("questions");
-  AddAttendMapTo(p, passages, questions, width, "attend", OutputType::kRows);
-}
-
-// Keys and values of a sequence axis: one for each sequence.
-void AddAttendSequences(RandomProgram* p, int width) {
-  const AxisId passages = p->program.AddAxis("passages");
-  const AxisId questions = p->program.AddAxis("questions");
   const AxisId asked = p->program.AddSequenceAxis("asked", questions);
-  ops::Attend op;
-  op.q = p->Features("q", passages, width);
-  op.keys = op.values = p->Features("k", asked, width);
-  op.map = p->program.AddMap("asked_of", passages, asked);
-  p->Output(p->Attend(op, width), "attend");
-}
-
-ValueId AttendFields(RandomProgram* p, int width) {
-  const AxisId tokens = p->program.AddAxis("tokens");
-  ops::Attend op;
-  op.heads = 2;
-  op.causal = true;
-  op.q = p->Features("q", tokens, 2 * width);
-  op.key_field = p->program.AddField("keys", 2 * width, true);
-  op.value_field = p->program.AddField("values", 2 * (width + 2), true);
-  p->Append(p->Features("k", tokens, 2 * width), op.key_field);
-  p->Append(p->Features("v", tokens, 2 * (width + 2)), op.value_field);
-  return p->Attend(op, 2 * (width + 2));
-}
-
-void AddAttendFields(RandomProgram* p, int width) { p->Output(AttendFields(p, width), "attend"); }
-
-// As AddAttendFields(), but rows see those of their run that come after them.
-void AddAttendAllFields(RandomProgram* p, int width) {
-  const AxisId tokens = p->program.AddAxis("tokens");
-  ops::Attend op;
-  op.q = p->Features("q", tokens, width);
-  op.key_field = op.value_field = p->program.AddField("keys", width, true);
-  p->Output(p->Append(p->Features("k", tokens, width), op.key_field), "appended");
-  p->Output(p->Attend(op, width), "attend");
-}
-
-// The weights of an Attend as outputs; those of some are asked for twice.
-void AddAttention(RandomProgram* p, int width) {
-  const AxisId tokens = p->program.AddAxis("tokens");
-  for (const auto& [heads, causal] : {std::pair{1, false}, {1, true}, {3, true}, {2, false}}) {
-    const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
-    ops::Attend op;
-    op.q = p->Features("q" + name, tokens, heads * width);
-    op.keys = p->Features("k" + name, tokens, heads * width);
-    op.values = p->Features("v" + name, tokens, heads);
-    op.heads = heads;
-    op.causal = causal;
-    const ValueId y = p->Attend(op, heads);
+  const InputId map = p->program.AddMap("question_of", passages, questions);
+  const auto add = [&](const std::string& name, AxisId axis, InputId to, int heads, bool causal) {
+    const ValueId q = p->Features("q" + name, passages, heads * width);
+    const ValueId k = p->Features("k" + name, axis, heads * width);
+    const ValueId v = p->Features("v" + name, axis, heads * 5);
+    const ValueId y = p->Attend(q, k, v, heads, causal, to);
     p->program.AddOutput("attention" + name, y, OutputType::kAttention);
-    if (heads == 1) continue;
     p->Output(y, "attend" + name);
-    p->program.AddOutput("again" + name, y, OutputType::kAttention);
-  }
+  };
+  add("1_all", questions, map, 1, false);
+  add("2_all", questions, map, 2, false);
+  add("1_causal", questions, map, 1, true);
+  add("_asked", asked, p->program.AddMap("asked_of", passages, asked), 1, false);
 }
 
-void AddAttentionMap(RandomProgram* p, int width) {
-  const AxisId passages = p->program.AddAxis("passages");
-  const AxisId questions = p->program.AddAxis("questions");
-  const AxisId asked = p->program.AddSequenceAxis("asked", questions);
-  AddAttendMapTo(p, passages, questions, width, "attention", OutputType::kAttention);
-  ops::Attend op;
-  op.q = p->Features("q", passages, width);
-  op.keys = op.values = p->Features("k", asked, width);
-  op.map = p->program.AddMap("asked_of", passages, asked);
-  p->program.AddOutput("of_sequences", p->Attend(op, width), OutputType::kAttention);
-}
-
-void AddAttentionFields(RandomProgram* p, int width) {
-  const ValueId y = AttendFields(p, width);
+void AddAttendFields(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const FieldId keys = p->program.AddField("keys", 2 * width, true);
+  const FieldId values = p->program.AddField("values", 2 * (width + 2), true);
+  const ValueId q = p->Features("q", tokens, 2 * width);
+  p->Append(p->Features("k", tokens, 2 * width), keys);
+  p->Append(p->Features("v", tokens, 2 * (width + 2)), values);
+  const ValueId y = p->AttendFields(q, keys, values, 2, /*causal=*/true);
   p->program.AddOutput("attention", y, OutputType::kAttention);
   p->Output(y, "attend");
 }
 
-// As AddAttentionFields(), but rows see those of their run that come after them, too.
-void AddAttentionAllFields(RandomProgram* p, int width) {
+// As AddAttendFields(), but rows see those of their run that come after them.
+void AddAttendAllFields(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
-  ops::Attend op;
-  op.q = p->Features("q", tokens, width);
-  op.key_field = op.value_field = p->program.AddField("keys", width, true);
-  p->Append(p->Features("k", tokens, width), op.key_field);
-  p->program.AddOutput("attention", p->Attend(op, width), OutputType::kAttention);
+  const ValueId q = p->Features("q", tokens, width);
+  const FieldId field = p->program.AddField("keys", width, true);
+  p->Output(p->Append(p->Features("k", tokens, width), field), "appended");
+  const ValueId y = p->AttendFields(q, field, field);
+  p->Output(y, "attend");
+  p->program.AddOutput("attention", y, OutputType::kAttention);
 }
 
 // A source's run appends what its sentence is remembered by; the target's runs say which of its rows they
@@ -252,14 +182,11 @@ void AddAttentionAllFields(RandomProgram* p, int width) {
 void AddAlignment(RandomProgram* p, int width) {
   const AxisId source = p->program.AddAxis("source");
   const AxisId target = p->program.AddAxis("target");
-  ops::Attend op;
-  op.heads = 2;
-  op.key_field = p->program.AddField("memory_keys", 2 * width, true);
-  op.value_field = p->program.AddField("memory_values", 2 * width, true);
-  p->Append(p->Features("k", source, 2 * width), op.key_field);
-  p->Append(p->Features("v", source, 2 * width), op.value_field);
-  op.q = p->Features("q", target, 2 * width);
-  const ValueId y = p->Attend(op, 2 * width);
+  const FieldId keys = p->program.AddField("memory_keys", 2 * width, true);
+  const FieldId values = p->program.AddField("memory_values", 2 * width, true);
+  p->Append(p->Features("k", source, 2 * width), keys);
+  p->Append(p->Features("v", source, 2 * width), values);
+  const ValueId y = p->AttendFields(p->Features("q", target, 2 * width), keys, values, 2);
   p->Output(y, "attend");
   p->program.AddOutput("alignment", y, OutputType::kAttention);
 }
@@ -320,8 +247,7 @@ void AddLast(RandomProgram* p, int width) {
   const ValueId x = p->Features("x", tokens, width);
   p->Output(p->Last(x, sequences), "of_this_run");
   const ValueId shifted = p->Shift(x, "last");
-  p->Output(p->Last(x, sequences, std::get<ops::Shift>(p->program.operations[shifted]).last),
-            "of_any_run");
+  p->Output(p->Last(x, sequences, p->LastOf(shifted)), "of_any_run");
 }
 
 void AddSelect(RandomProgram* p, int width) {
@@ -341,6 +267,9 @@ void AddPredict(RandomProgram* p, int width) {
   p->Predict("many", x, tokens, 205, 9);
   p->Predict("all", x, tokens, 17, 17);
   p->Predict("best", x, tokens, 1000, 1);
+  // A block of columns of the CPU backend, and one more.
+  p->Predict("block", x, tokens, 512, 7);
+  p->Predict("past_block", x, tokens, 513, 7);
 }
 
 void AddEmbedOptions(RandomProgram* p, int width) {
@@ -374,10 +303,8 @@ void AddChoices(RandomProgram* p, int width) {
   const ValueId x = p->Features("x", tokens, width);
   p->Choose("few", x, tokens, choices, 1700, 9);
   p->Choose("never", x, tokens, choices, 1700, 9, {0, 1, 850, 1699});
-  const ValueId all = p->Predict("all", x, tokens, 700, 5);
-  std::get<ops::Predict>(p->program.operations[all]).never = {0, 3, 511, 512, 699};
-  const ValueId none = p->Predict("none", x, tokens, 2, 2);
-  std::get<ops::Predict>(p->program.operations[none]).never = {0, 1};
+  p->op<ops::Predict>(p->Predict("all", x, tokens, 700, 5)).never = {0, 3, 511, 512, 699};
+  p->op<ops::Predict>(p->Predict("none", x, tokens, 2, 2)).never = {0, 1};
 }
 
 void AddRounded(RandomProgram* p, int width) {
@@ -392,20 +319,18 @@ void AddRounded(RandomProgram* p, int width) {
   op.width = width;
   op.int8_table = p->Int8Values(700, width, 20.0f);
   p->Output(p->Apply(op, width), "rows");
-  const ValueId tied = p->Predict("tied", x, tokens, 700, 5);
-  auto& predict = std::get<ops::Predict>(p->program.operations[tied]);
-  predict.weight = {};
-  predict.int8_weight = op.int8_table;
-  predict.never = {600};
+  const auto tie = [&](const std::string& name) -> ops::Predict& {
+    auto& predict = p->op<ops::Predict>(p->Predict(name, x, tokens, 700, 5));
+    predict.weight = {};
+    predict.int8_weight = op.int8_table;
+    return predict;
+  };
+  tie("tied").never = {600};
   // Tables of the same integers.
   op.int8_table.multiplier = 35.0f;
   p->Output(p->Apply(op, width), "rows_scaled_otherwise");
   for (const float activation : {0.0f, 25.0f}) {
-    const ValueId id = p->Predict("tied_" + std::to_string(activation), x, tokens, 700, 5);
-    auto& other = std::get<ops::Predict>(p->program.operations[id]);
-    other.weight = {};
-    other.int8_weight = op.int8_table;
-    other.int8_weight.activation = activation;
+    tie("tied_" + std::to_string(activation)).int8_weight.activation = activation;
   }
 }
 
@@ -414,9 +339,8 @@ void AddRoundedChoices(RandomProgram* p, int width) {
   const AxisId choices = p->program.AddAxis("choices");
   const ValueId x = p->Features("x", tokens, width);
   for (const float activation : {0.0f, 25.0f}) {
-    const ValueId id =
-        p->Choose(activation > 0 ? "given" : "own", x, tokens, choices, 1700, 9, {850});
-    auto& predict = std::get<ops::Predict>(p->program.operations[id]);
+    auto& predict = p->op<ops::Predict>(
+        p->Choose(activation > 0 ? "given" : "own", x, tokens, choices, 1700, 9, {850}));
     predict.weight = {};
     predict.int8_weight = p->Int8Values(1700, width, activation);
   }
@@ -441,139 +365,49 @@ void AddPicks(RandomProgram* p, int width) {
   p->Pick("most", x, tokens, 1000, 1);
 }
 
-// A language model that scores tokens and picks the one after the last of each sequence.
-void AddGenerator(RandomProgram* p, int width) {
-  const AxisId tokens = p->program.AddAxis("tokens");
-  const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
+// A language model: a stack of ids, whose last h scores the first token of the next run. Returns h, and
+// what it is shifted to.
+std::pair<ValueId, ValueId> AddScores(RandomProgram* p, AxisId tokens, int width) {
   StackOptions options;
   options.input_size = 24;
   options.hidden_size = width;
   options.directions = 1;
-  options.vocabulary_size = 61;
   options.num_layers = 3;
   options.projection_size = 8;
   const ValueId h = p->StackOfIds(p->program.AddIds("ids", tokens, 0, 61), options, "c");
   const ValueId shifted = p->Shift(h, "h");
-  const ValueId score = p->Predict("token", shifted, tokens, 61, 5);
-  const FieldId field = std::get<ops::Shift>(p->program.operations[shifted]).last;
-  const ValueId pick = p->Pick("next", p->Last(h, sequences, field), sequences, 61, 5);
-  auto& operations = p->program.operations;
-  std::get<ops::Predict>(operations[pick]).weight =
-      std::get<ops::Predict>(operations[score]).weight;
-  std::get<ops::Predict>(operations[pick]).bias = std::get<ops::Predict>(operations[score]).bias;
+  p->Predict("token", shifted, tokens, 61, 5);
+  return {h, shifted};
 }
 
-// A language model: a stack of ids, whose last h predicts the first token of the next run.
 void AddLanguageModel(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
-  StackOptions options;
-  options.input_size = 24;
-  options.hidden_size = width;
-  options.directions = 1;
-  options.vocabulary_size = 61;
-  options.num_layers = 3;
-  options.projection_size = 8;
-  const InputId ids = p->program.AddIds("ids", tokens, 0, 61);
-  const ValueId h = p->StackOfIds(ids, options, "c");
-  p->Predict("token", p->Shift(h, "h"), tokens, 61, 5);
+  const ValueId h = AddScores(p, tokens, width).first;
   p->Predict("next", h, tokens, 61, 61);
 }
 
-// A reader: passages look at their question, both go through bidirectional stacks, and the question
-// becomes one vector, with which each row of the passage is multiplied.
+// One that also picks the token after the last of each sequence, with the same weights.
+void AddGenerator(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
+  const auto [h, shifted] = AddScores(p, tokens, width);
+  const auto score = std::get<ops::Predict>(p->program.operations.back());
+  auto& pick = p->op<ops::Predict>(
+      p->Pick("next", p->Last(h, sequences, p->LastOf(shifted)), sequences, 61, 5));
+  pick.weight = score.weight;
+  pick.bias = score.bias;
+}
+
 void AddReader(RandomProgram* p, int width) {
-  const AxisId passages = p->program.AddAxis("passages");
-  const AxisId questions = p->program.AddAxis("questions");
-  const AxisId asked = p->program.AddSequenceAxis("asked", questions);
-  const InputId map = p->program.AddMap("question_of", passages, questions);
-  const ValueId x = p->Embed(p->program.AddIds("passage_ids", passages, 0, 50), 50, width);
-  const ValueId q = p->Embed(p->program.AddIds("question_ids", questions, 0, 50), 50, width);
-  ops::Attend align;
-  align.q = p->Linear(x, width, true, true);
-  align.keys = p->Linear(q, width, true, true);
-  align.values = q;
-  align.map = map;
-  const ValueId aligned = p->Attend(align, width);
-  const ValueId features = p->Features("features", passages, 3);
-  StackOptions options;
-  options.vocabulary_size = 0;
-  options.hidden_size = width;
-  options.input_size = 2 * width + 3;
-  const ValueId passage = p->Stack(p->Concat({x, aligned, features}), options);
-  options.input_size = width;
-  const ValueId question = p->Stack(q, options);
-  const ValueId vector = p->WeightedPool(question, asked, p->Linear(question, 1));
-  p->Output(p->RowDot(passage, p->Linear(vector, 2 * width), map), "start");
-  p->Output(p->RowDot(passage, p->Linear(vector, 2 * width), map), "end");
-}
-
-// Of a translator: n = Normalize(x); x + final(attention(n)).
-ops::Attend Heads(RandomProgram* p, ValueId n) {
-  ops::Attend op;
-  op.heads = 4;
-  op.q = p->Linear(n, p->width(n));
-  return op;
-}
-
-ValueId FeedForward(RandomProgram* p, ValueId x, int directions, const std::string& state) {
-  const int width = p->width(x);
-  StackOptions options;
-  options.vocabulary_size = 0;
-  options.input_size = width;
-  options.hidden_size = 2 * width / directions;
-  options.directions = directions;
-  options.num_layers = 1;
-  options.has_skip_term = false;
-  return p->Add(x, p->Linear(p->Stack(p->Normalize(x), options, state), width));
-}
-
-// A translator of one layer a side: the source's run appends what its sentences are remembered by; the
-// target's runs look at it.
-void AddTranslator(RandomProgram* p, int width) {
-  width *= 4;  // heads
-  const AxisId source = p->program.AddAxis("source");
-  const AxisId target = p->program.AddAxis("target");
-  const float scale = std::sqrt(static_cast<float>(width));
-  const FieldId memory_keys = p->program.AddField("memory_keys", width, true);
-  const FieldId memory_values = p->program.AddField("memory_values", width, true);
-  const FieldId own_keys = p->program.AddField("own_keys", width, true);
-  const FieldId own_values = p->program.AddField("own_values", width, true);
-
-  ValueId x =
-      p->Embed(p->program.AddIds("source_ids", source, 0, 40), 40, width, true, kNone, scale);
-  ValueId n = p->Normalize(x, 1e-6f);
-  ops::Attend op = Heads(p, n);
-  op.keys = p->Linear(n, width);
-  op.values = p->Linear(n, width);
-  x = p->Add(x, p->Linear(p->Attend(op, width), width));
-  x = p->Normalize(FeedForward(p, x, 2, ""), 1e-6f);
-  p->Output(x, "encoded");
-  p->Append(p->Linear(x, width), memory_keys);
-  p->Append(p->Linear(x, width), memory_values);
-
-  ValueId y =
-      p->Embed(p->program.AddIds("target_ids", target, 0, 45), 45, width, true, own_keys, scale);
-  n = p->Normalize(y, 1e-6f);
-  op = Heads(p, n);
-  p->Append(p->Linear(n, width), own_keys);
-  p->Append(p->Linear(n, width), own_values);
-  op.key_field = own_keys;
-  op.value_field = own_values;
-  op.causal = true;
-  y = p->Add(y, p->Linear(p->Attend(op, width), width));
-  op = Heads(p, p->Normalize(y, 1e-6f));
-  op.key_field = memory_keys;
-  op.value_field = memory_values;
-  y = p->Add(y, p->Linear(p->Attend(op, width), width));
-  y = p->Normalize(FeedForward(p, y, 1, "c"), 1e-6f);
-  p->Predict("token", y, target, 45, 6);
+  testing::ReaderShape shape;
+  shape.embedding = shape.hidden = width;
+  AddReaderSystem(p, shape);
 }
 
 // A reader of every option but one, and one of none.
 void AddFullReader(RandomProgram* p, int width) {
   testing::ReaderShape shape;
-  shape.embedding = width;
-  shape.hidden = width;
+  shape.embedding = shape.hidden = width;
   shape.layers = 2;
   shape.tags = 7;
   shape.concat_layers = true;
@@ -582,34 +416,38 @@ void AddFullReader(RandomProgram* p, int width) {
 
 void AddPlainReader(RandomProgram* p, int width) {
   testing::ReaderShape shape;
-  shape.embedding = width;
-  shape.hidden = width;
+  shape.embedding = shape.hidden = width;
   shape.layers = 3;
   shape.features = 0;
-  shape.aligned = false;
-  shape.self_attention = false;
+  shape.aligned = shape.self_attention = false;
   AddReaderSystem(p, shape);
 }
 
 // `width` is that of a head.
+void AddTranslator(RandomProgram* p, int width) {
+  testing::TranslatorShape shape;
+  shape.heads = 4;
+  shape.width = shape.hidden = 4 * width;
+  AddTranslatorSystem(p, shape);
+}
+
 void AddDeepTranslator(RandomProgram* p, int width) {
   testing::TranslatorShape shape;
   shape.heads = 3;
   shape.width = 3 * width;
-  shape.sru = 8 * width;
-  shape.encoder_layers = 1;
-  shape.decoder_layers = 2;
-  shape.bidirectional = true;
-  AddTranslatorSystem(p, shape, /*alignment=*/false);
+  shape.hidden = 4 * width;
+  shape.encoder_layers = shape.decoder_layers = 2;
+  shape.bidirectional = false;
+  AddTranslatorSystem(p, shape);
 }
 
-void AddAligningTranslator(RandomProgram* p, int width) {
-  testing::TranslatorShape shape;
-  shape.heads = 2;
-  shape.width = 2 * width;
-  shape.sru = 5 * width;
-  shape.encoder_layers = 2;
-  AddTranslatorSystem(p, shape);
+// A product, an attention and a prediction, which are split where they have many rows.
+void AddLargeOperations(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId x = p->Linear(p->Features("x", tokens, width), width, true, true);
+  const ValueId y = p->Attend(x, x, x, 4, /*causal=*/true);
+  p->Output(y, "y");
+  p->Predict("next", y, tokens, 600, 3);
 }
 
 std::vector<Case> Cases() {
@@ -643,13 +481,8 @@ std::vector<Case> Cases() {
       kRagged, Rounding::kChained, {0});
   add("Attend", AddAttend, few, longer, Rounding::kNone);
   add("AttendMap", AddAttendMap, few, kPairs, Rounding::kNone);
-  add("AttendSequences", AddAttendSequences, {3, 64}, kPairs, Rounding::kNone);
   add("AttendFields", AddAttendFields, few, longer, Rounding::kNone, {0});
   add("AttendAllFields", AddAttendAllFields, few, longer, Rounding::kNone);
-  add("Attention", AddAttention, few, longer, Rounding::kNone);
-  add("AttentionMap", AddAttentionMap, few, kPairs, Rounding::kNone);
-  add("AttentionFields", AddAttentionFields, few, longer, Rounding::kNone, {0});
-  add("AttentionAllFields", AddAttentionAllFields, few, longer, Rounding::kNone);
   add("Concat", AddConcat, widths, kRagged, Rounding::kNone);
   add("Add", AddAdd, widths, kRagged, Rounding::kNone);
   add("Pool", AddPool, widths, kRagged, Rounding::kNone);
@@ -670,17 +503,14 @@ std::vector<Case> Cases() {
       {{{}, {}, {}}, {{5, 1, 30}, {}, {}}, {{}, {3, 1, 21}, {40, 9}}, {{7, 2}, {4, 11}, {20}}},
       Rounding::kChained);
   add("LanguageModel", AddLanguageModel, {24, 40}, kRagged, Rounding::kChained, {0});
-  add("Reader", AddReader, {16, 25}, {{{}, {}}, {{1}, {1}}, {{30, 1, 77, 12}, {9, 2, 13}}},
-      Rounding::kChained);
-  add("Translator", AddTranslator, {4, 9},
-      {{{}, {}}, {{5, 1, 30}, {}}, {{}, {3, 1, 21}}, {{7, 2}, {4, 11}}}, Rounding::kChained, {1});
   const std::vector<Lengths> questions = {{{}, {}}, {{1}, {1}}, {{30, 1, 77, 12}, {9, 2, 13}}};
+  add("Reader", AddReader, {16, 25}, questions, Rounding::kChained);
   add("FullReader", AddFullReader, {9, 16}, questions, Rounding::kChained);
   add("PlainReader", AddPlainReader, {16}, questions, Rounding::kChained);
   const std::vector<Lengths> sentences = {
       {{}, {}}, {{5, 1, 30}, {}}, {{}, {3, 1, 21}}, {{7, 2}, {4, 11}}};
+  add("Translator", AddTranslator, {4, 9}, sentences, Rounding::kChained, {1});
   add("DeepTranslator", AddDeepTranslator, {3, 8}, sentences, Rounding::kChained, {1});
-  add("AligningTranslator", AddAligningTranslator, {5, 8}, sentences, Rounding::kChained, {1});
   add("Picks", AddPicks, few,
       {{{}},
        {{1}},
@@ -701,11 +531,6 @@ std::vector<Case> CutCases() {
   return cases;
 }
 
-// Whether the backend under test lacks what the program asks for.
-bool LacksAttention(const Program& program) {
-  return HasAttention(program) && TestedBackend::FromEnvironment().is_cuda();
-}
-
 // Rounded weights run on the processor alone.
 bool LacksRounded(Program program) {
   bool has = false;
@@ -719,7 +544,6 @@ class ProgramTest : public ::testing::TestWithParam<Case> {
     RandomProgram p(7);
     GetParam().build(&p);
     if (LacksRounded(p.program)) GTEST_SKIP() << "the cuda backend does not have rounded weights";
-    if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
   }
 };
 
@@ -732,8 +556,8 @@ TEST_P(ProgramTest, EqualsReference) {
   Compiled tested = CompileTested(p.program);
   for (size_t i = 0; i < GetParam().batches.size(); ++i) {
     const ProgramData data = RandomData(p.program, GetParam().batches[i], 8 + i);
-    const std::vector<std::vector<Slot>> reference_slots = reference.NewSlots(data);
-    const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+    const Slots reference_slots = reference.NewSlots(data);
+    const Slots slots = tested.NewSlots(data);
     // The second run goes on from what the first has left in the slots.
     for (const char* run : {"first", "second"}) {
       const Results expected = reference.Run(data, reference_slots);
@@ -767,7 +591,7 @@ TEST_P(ProgramTest, ResultsDoNotDependOnTheWorkspaceOrOtherOutputs) {
   Compiled tested = CompileTested(p.program);
   const ProgramData data = RandomData(p.program, GetParam().batches.back(), 18);
   const auto run = [&](uint64_t wanted) {
-    const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+    const Slots slots = tested.NewSlots(data);
     const Results results = tested.Run(data, slots, wanted);
     tested.Free(slots);
     return results;
@@ -836,16 +660,16 @@ TEST_P(CutProgramTest, ResultsDoNotDependOnTheCutIntoRuns) {
   GetParam().build(&p);
   Compiled tested = CompileTested(p.program);
   const ProgramData data = RandomData(p.program, GetParam().batches.back(), 38);
-  const std::vector<std::vector<Slot>> whole_slots = tested.NewSlots(data);
+  const Slots whole_slots = tested.NewSlots(data);
   const Results whole = tested.Run(data, whole_slots);
   for (int chunk : {1, 7, 1000}) {
-    const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+    const Slots slots = tested.NewSlots(data);
     for (AxisId axis : GetParam().cut_axes) {
       const auto a = static_cast<size_t>(axis);
       std::vector<int> done(data.lengths[a].size());
       for (int round = 0;; ++round) {
         std::vector<std::vector<Piece>> pieces(p.program.axes.size());
-        std::vector<std::vector<Slot>> run_slots(p.program.axes.size());
+        Slots run_slots(p.program.axes.size());
         bool all_done = true;
         for (size_t b = 0; b < done.size(); ++b) {
           const int left = data.lengths[a][b] - done[b];
@@ -947,7 +771,7 @@ TEST(ProgramEdgeTest, StatesGoOnWhereTheyAreCopiedTo) {
       copy(&data.ids[i]);
       copy(&data.features[i]);
     }
-    const std::vector<std::vector<Slot>> whole_slots = tested.NewSlots(data);
+    const Slots whole_slots = tested.NewSlots(data);
     const Results whole = tested.Run(data, whole_slots);
 
     const auto expect_rest = [&](const std::string& what, const std::vector<int>& sequences,
@@ -1039,7 +863,6 @@ TEST(ProgramEdgeTest, AlignmentOfWhatAnotherAxisHasAppended) {
   for (const int width : {1, 5, 16}) {
     RandomProgram p(5);
     AddAlignment(&p, width);
-    if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
     Compiled tested = CompileTested(p.program);
     const ProgramData data = RandomData(p.program, {{20, 1, 300}, {4, 2, 3, 0}}, 6);
     const std::vector<Slot> slots = {tested.NewSlot(), tested.NewSlot(), tested.NewSlot()};
@@ -1087,11 +910,10 @@ TEST(ProgramEdgeTest, AlignmentOfWhatAnotherAxisHasAppended) {
 // What is not asked for does not count.
 TEST(ProgramEdgeTest, AttentionIsLimited) {
   RandomProgram p(6);
-  AddAttentionFields(&p, 3);
-  if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
+  AddAttendFields(&p, 3);
   Compiled tested = CompileTested(p.program);
   const ProgramData data = RandomData(p.program, {{20, 7}}, 7);
-  const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+  const Slots slots = tested.NewSlots(data);
   tested.Run(data, slots);
   const StateArena::State before = tested.Take(slots[0][0]);
   const Results expected = tested.Run(data, tested.NewSlots(data));
@@ -1101,11 +923,9 @@ TEST(ProgramEdgeTest, AttentionIsLimited) {
   for (const int64_t limit : {values - 1, int64_t{0}}) {
     limits.max_attention_values = limit;
     tested.MakeWorkspace(limits);
-    const Status status = tested.TryRun(data, slots);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(),
-              "outputs[0] (attention): expected at most " + std::to_string(limit) +
-                  " values of attention (limits.max_attention_values), found 898");
+    EXPECT_THAT(tested.TryRun(data, slots),
+                IsInvalid("outputs[0] (attention): expected at most " + std::to_string(limit) +
+                          " values of attention (limits.max_attention_values), found 898"));
     EXPECT_TRUE(SameBits(before.values, tested.Take(slots[0][0]).values));
     const Results others = tested.Run(data, tested.NewSlots(data), uint64_t{1} << 1);
     EXPECT_TRUE(SameBits(expected.values[1], others.values[1]));
@@ -1116,16 +936,14 @@ TEST(ProgramEdgeTest, AttentionIsLimited) {
 
   limits.max_attention_values = -1;
   std::unique_ptr<ProgramWorkspace> workspace;
-  const Status refused = tested.executable().CreateWorkspace(limits, &workspace);
-  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(refused.message(), "limits.max_attention_values: expected at least 0, found -1");
+  EXPECT_THAT(tested.executable().CreateWorkspace(limits, &workspace),
+              IsInvalid("limits.max_attention_values: expected at least 0, found -1"));
 }
 
 // Of keys that are on an axis, before anything runs.
 TEST(ProgramEdgeTest, AttentionOfAnAxisIsLimited) {
   RandomProgram p(6);
-  AddAttentionMap(&p, 3);
-  if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
+  AddAttendMap(&p, 3);
   Compiled tested = CompileTested(p.program);
   const ProgramData data = RandomData(p.program, {{3, 2, 9}, {8}}, 7);
   ProgramLimits limits;
@@ -1135,12 +953,10 @@ TEST(ProgramEdgeTest, AttentionOfAnAxisIsLimited) {
   tested.Run(data);
   limits.max_attention_values = 14 * 8 - 1;
   tested.MakeWorkspace(limits);
-  const Status status = tested.TryRun(data);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(),
-            "outputs[0] (attention1_all): expected at most 111 values of attention "
-            "(limits.max_attention_values), found 112");
-  tested.Run(data, {}, uint64_t{1} << 3);  // one value for each row
+  EXPECT_THAT(tested.TryRun(data),
+              IsInvalid("outputs[0] (attention1_all): expected at most 111 values of attention "
+                        "(limits.max_attention_values), found 112"));
+  tested.Run(data, {}, uint64_t{1} << 6);  // one value for each row
 }
 
 // What a run of no rows leaves as it was, and that a sequence without a slot begins fresh beside others.
@@ -1176,7 +992,7 @@ TEST(ProgramEdgeTest, ErrorsLeaveSlotsAsTheyWere) {
   Compiled tested = CompileTested(p.program);
   const ProgramData data = RandomData(p.program, {{}, {40}}, 10);
   const Slot slot = tested.NewSlot();
-  const std::vector<std::vector<Slot>> slots = {{}, {slot}};
+  const Slots slots = {{}, {slot}};
   tested.Run(SliceOf(p.program, data, {{}, {{0, 0, 20}}}), slots);
   const StateArena::State before = tested.Take(slot);
   const ProgramData next = SliceOf(p.program, data, {{}, {{0, 20, 40}}});
@@ -1212,6 +1028,7 @@ TEST(ProgramEdgeTest, ErrorsLeaveSlotsAsTheyWere) {
 
   ProgramLimits limits;
   limits.axes = {{8, 2}, {19, 2}};
+  limits.max_attention_values = kWideAttention;
   tested.MakeWorkspace(limits);
   expect_refused(tested.TryRun(next, slots), StatusCode::kInvalidArgument,
                  "axes[1] (target): expected at most 19 rows, found 20");
@@ -1229,7 +1046,7 @@ TEST(ProgramEdgeTest, ErrorsLeaveSlotsAsTheyWere) {
   uneven.rows[2] = 19;
   uneven.values.erase(uneven.values.begin(), uneven.values.begin() + width);
   expect_refused(tested.arena().Put(slot, uneven), StatusCode::kInvalidArgument,
-                 "20 rows of the field own_values, expected 19 as of the field own_keys");
+                 "20 rows of the field self_values0, expected 19 as of the field self_keys0");
 
   ExpectSameBits(p.program, expected, tested.Run(next, slots), "after the errors");
 }
@@ -1266,7 +1083,7 @@ TEST(ProgramEdgeTest, AFullArenaRefusesTheRunAndLeavesSlotsAsTheyWere) {
   arena->Free(slots[0]);
   ASSERT_TRUE(run(1, slots[1], &results).ok());
   const Results alone = RowsOf(tested, data, expected, 0, {{1, 0, 60}});
-  ExpectSameBits(p.program, alone, results, "after another slot was freed");
+  EXPECT_TRUE(SameBits(alone.values[1], results.values[1])) << "after another slot was freed";
 }
 
 TEST(ProgramEdgeTest, CompileRefusesWhatIsWrong) {
@@ -1277,15 +1094,13 @@ TEST(ProgramEdgeTest, CompileRefusesWhatIsWrong) {
   std::unique_ptr<ProgramExecutable> executable;
   CompileOptions options;
   options.dtype = static_cast<DataType>(99);
-  Status status = backend->Compile(p.program, options, &executable);
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_EQ(status.message(),
-            "dtype: the " + std::string(backend->name()) + " backend does not have 99");
+  EXPECT_THAT(backend->Compile(p.program, options, &executable),
+              IsError(StatusCode::kUnsupported,
+                      "dtype: the " + std::string(backend->name()) + " backend does not have 99"));
   options.dtype = TestedBackend::FromEnvironment().dtype;
   std::get<ops::Linear>(p.program.operations[1]).weight.size = 15;
-  status = backend->Compile(p.program, options, &executable);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("operations[1] (linear): weight: expected 4 x 4 = 16"));
+  EXPECT_THAT(backend->Compile(p.program, options, &executable),
+              IsInvalid(HasSubstr("operations[1] (linear): weight: expected 4 x 4 = 16")));
   EXPECT_EQ(executable, nullptr);
 }
 
@@ -1296,9 +1111,8 @@ TEST(ProgramEdgeTest, WorkspacesNeedLimitsOfEveryAxis) {
   ProgramLimits limits;
   limits.axes = {{1, 1}};
   std::unique_ptr<ProgramWorkspace> workspace;
-  const Status status = tested.executable().CreateWorkspace(limits, &workspace);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "limits.axes: expected 2, found 1");
+  EXPECT_THAT(tested.executable().CreateWorkspace(limits, &workspace),
+              IsInvalid("limits.axes: expected 3, found 1"));
 }
 
 TEST(ProgramEdgeTest, WeightsAreNotReadAfterCompile) {
@@ -1333,11 +1147,11 @@ TEST(ProgramEdgeTest, OnlyWhatIsNeededHasToBeThere) {
     EXPECT_TRUE(SameBits(all.candidates[i], found.candidates[i])) << i;
   }
   // The state alone.
-  const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+  const Slots slots = tested.NewSlots(data);
   tested.Run(data, slots);
   ProgramData ids_only = data;
   for (size_t k = 1; k < ids_only.ids.size(); ++k) ids_only.ids[k].clear();
-  const std::vector<std::vector<Slot>> other_slots = tested.NewSlots(data);
+  const Slots other_slots = tested.NewSlots(data);
   tested.Run(ids_only, other_slots, 0);
   for (int b : {0, 1}) {
     EXPECT_TRUE(SameBits(tested.Take(slots[0][b]).values, tested.Take(other_slots[0][b]).values));
@@ -1371,19 +1185,21 @@ TEST(ProgramEdgeTest, NormalizeOfUnusualRows) {
 
 // Far along a sequence, where an angle in float32 would be wrong in the third digit.
 TEST(ProgramEdgeTest, PositionsFarAlong) {
-  RandomProgram p(21);
-  const AxisId tokens = p.program.AddAxis("tokens");
-  const InputId ids = p.program.AddIds("ids", tokens, 0, 2);
-  p.Output(p.Embed(ids, 2, 18, true, kNone, 0.0f), "positions");
-  Compiled tested = CompileTested(p.program);
-  const int length = 3500;
-  const Results found = tested.Run(RandomData(p.program, {{length}}, 22));
-  for (int t = 0; t < length; ++t) {
-    for (int j = 0; j < 18; ++j) {
-      const double angle = t / std::pow(10000.0, (j - j % 2) / 18.0);
-      ASSERT_NEAR(found.values[0][static_cast<size_t>(t) * 18 + j],
-                  j % 2 == 0 ? std::sin(angle) : std::cos(angle), 1e-6)
-          << "row " << t << " column " << j;
+  for (const int width : {1, 18, 75}) {
+    RandomProgram p(21);
+    const AxisId tokens = p.program.AddAxis("tokens");
+    const InputId ids = p.program.AddIds("ids", tokens, 0, 2);
+    p.Output(p.Embed(ids, 2, width, true, kNone, 0.0f), "positions");
+    Compiled tested = CompileTested(p.program);
+    const int length = 3500;
+    const Results found = tested.Run(RandomData(p.program, {{length}}, 22));
+    for (int t = 0; t < length; ++t) {
+      for (int j = 0; j < width; ++j) {
+        const double angle = t / std::pow(10000.0, (j - j % 2) / static_cast<double>(width));
+        ASSERT_NEAR(found.values[0][static_cast<size_t>(t) * width + j],
+                    j % 2 == 0 ? std::sin(angle) : std::cos(angle), 1e-6)
+            << "row " << t << " column " << j << " of " << width;
+      }
     }
   }
 }
@@ -1394,13 +1210,11 @@ TEST(ProgramEdgeTest, AttentionAndPoolingOfExtremeScores) {
     RandomProgram p(23);
     const AxisId tokens = p.program.AddAxis("tokens");
     const AxisId sequences = p.program.AddSequenceAxis("sequences", tokens);
-    ops::Attend op;
-    op.q = p.Features("q", tokens, 20);
-    op.keys = p.Features("k", tokens, 20);
-    op.values = p.Features("v", tokens, 7);
-    op.causal = true;
-    p.Output(p.Attend(op, 7), "attend");
-    p.Output(p.WeightedPool(op.values, sequences, p.Features("w", tokens, 1)), "pool");
+    const ValueId q = p.Features("q", tokens, 20);
+    const ValueId k = p.Features("k", tokens, 20);
+    const ValueId v = p.Features("v", tokens, 7);
+    p.Output(p.Attend(q, k, v, 1, /*causal=*/true), "attend");
+    p.Output(p.WeightedPool(v, sequences, p.Features("w", tokens, 1)), "pool");
     ProgramData data = RandomData(p.program, {{30, 1, 100}}, 24);
     for (const size_t input : {0, 1, 3}) {
       for (float& value : data.features[input]) {
@@ -1418,12 +1232,22 @@ TEST(ProgramEdgeTest, AttentionAndPoolingOfExtremeScores) {
 TEST(ProgramEdgeTest, SplittingChangesNoBit) {
   TestedBackend tested = TestedBackend::FromEnvironment();
   if (tested.name != "cpu") GTEST_SKIP() << "of backend cpu";
-  for (const auto& build : {AddLanguageModel, AddReader, AddTranslator, AddAttention}) {
+  const Lengths lengths = {{150, 3, 40}, {30, 60}};
+  const struct {
+    void (*build)(RandomProgram*, int);
+    int width;
+    Lengths lengths;
+  } kCases[] = {{AddLanguageModel, 40, lengths},
+                {AddReader, 40, lengths},
+                {AddTranslator, 40, lengths},
+                {AddAttend, 40, lengths},
+                {AddLargeOperations, 256, {{700, 0, 1, 350}}}};
+  for (const auto& of : kCases) {
     RandomProgram p(25);
-    build(&p, 40);
-    const ProgramData data = RandomData(p.program, {{150, 3, 40}, {30, 60}}, 26);
+    of.build(&p, of.width);
+    const ProgramData data = RandomData(p.program, of.lengths, 26);
     std::vector<Results> results;
-    for (int threads : {1, 2, 5}) {
+    for (int threads : {1, 2, 5, 16}) {
       BackendOptions options;
       options.cpu_isa = tested.cpu_isa;
       options.cpu_threads = threads;
@@ -1451,7 +1275,7 @@ TEST(ProgramEdgeTest, EqualCandidatesComeInTheOrderOfTheirIds) {
       RandomProgram p(27);
       const AxisId tokens = p.program.AddAxis("tokens");
       const ValueId x = p.Features("x", tokens, width);
-      const int most = std::min(vocabulary, 40);
+      const int most = vocabulary == 1000 ? 1000 : std::min(vocabulary, 40);
       p.Predict("token", x, tokens, vocabulary, most);
       auto& op = std::get<ops::Predict>(p.program.operations.back());
       // int8 has -1, 0 and 1 exactly, in columns that have no larger value.
