@@ -5,7 +5,7 @@
                                how many files its targets compile, and how many seconds it took
   scripts/weight.py --check    prints only what is over its budget, and exits with 1 then; part of `make lint`
 
-A line is a line of a tracked source file, blank or not. A test is a file named *_test.*, in tests/ or in a folder testing/;
+A line is a line of a tracked source file, blank or not. A test is a file named *_test.*, or in a folder tests/ or testing/;
 all else is product. A room is a row of the table in scripts/check_includes.py, whose last column has its two budgets, product
 and tests; a file belongs to the row of the nearest folder above it. PAGES below has the budgets in words. Who needs more changes the
 table in the same commit and says why in its message.
