@@ -1,7 +1,6 @@
 // sru_client answer: answers to questions, found in texts.
 #include <algorithm>
 #include <iostream>
-#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -14,6 +13,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/passage_input.h"
 #include "client/commands/text_input.h"
+#include "google/protobuf/util/json_util.h"
 
 namespace sru::client {
 namespace {
@@ -165,19 +165,34 @@ void PrintAnswers(const AnswerFlags& flags, const std::string& question,
   printer->Flush();
 }
 
-// One question, whose passages are those of files.
-class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse> {
+// What both kinds of input have.
+template <typename Item, typename Input>
+class QuestionRunner : public BatchRunner<Item, v1::AnswerResponse> {
  public:
-  using Passage = PassageInput::Passage;
-
-  OneQuestion(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
-              Client* client, PassageInput* input, Printer* printer)
-      : BatchRunner(command, flags.common),
+  QuestionRunner(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
+                 Client* client, Input* input, Printer* printer)
+      : BatchRunner<Item, v1::AnswerResponse>(command, flags.common),
         flags_(flags),
         request_(std::move(request)),
         client_(client),
         input_(input),
         printer_(printer) {}
+
+ protected:
+  void StopInput() override { input_->Stop(); }
+
+  const AnswerFlags& flags_;
+  const v1::AnswerRequest request_;  // but for its queries
+  Client* const client_;
+  Input* const input_;
+  Printer* const printer_;
+};
+
+// One question, whose passages are those of files.
+class OneQuestion : public QuestionRunner<PassageInput::Passage, PassageInput> {
+ public:
+  using Passage = PassageInput::Passage;
+  using QuestionRunner::QuestionRunner;
 
   // Returns the exit code.
   int Run() {
@@ -196,7 +211,6 @@ class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse
 
  private:
   absl::StatusOr<Items> Next() override { return input_->Next(flags_.batch, kCallBytes); }
-  void StopInput() override { input_->Stop(); }
 
   absl::StatusOr<v1::AnswerResponse> Call(const Items& passages) override {
     v1::AnswerRequest request = request_;
@@ -252,11 +266,6 @@ class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse
     }
   }
 
-  const AnswerFlags& flags_;
-  const v1::AnswerRequest request_;  // but for its query
-  Client* const client_;
-  PassageInput* const input_;
-  Printer* const printer_;
   std::vector<Found> best_;
   std::string model_;
   int64_t version_ = 0;
@@ -269,72 +278,34 @@ struct QueryLine {
   Json extra = Json::object();
 };
 
-absl::Status WrongKey(absl::string_view key, absl::string_view expected) {
-  return InvalidArgument(key, ": expected ", expected);
-}
-
-// Hands the values of a list, if there is one, to `add`, which returns false for a wrong one.
-absl::Status ReadList(const Json& json, const char* key, absl::string_view expected,
-                      absl::FunctionRef<bool(const Json&)> add) {
-  const auto found = json.find(key);
-  if (found == json.end()) return absl::OkStatus();
-  if (found->is_array() && std::all_of(found->begin(), found->end(), add)) return absl::OkStatus();
-  return WrongKey(key, expected);
-}
-
-absl::Status ReadTexts(const Json& json, const char* key,
-                       google::protobuf::RepeatedPtrField<std::string>* texts) {
-  return ReadList(json, key, "a list of texts", [texts](const Json& text) {
-    if (text.is_string()) *texts->Add() = text.get<std::string>();
-    return text.is_string();
-  });
-}
-
-absl::Status ReadIds(const Json& json, const char* key,
-                     google::protobuf::RepeatedField<int32_t>* ids) {
-  return ReadList(json, key, "a list of ids", [ids](const Json& id) {
-    const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
-    ids->Add(static_cast<int32_t>(value));
-    return value >= 0 && value <= std::numeric_limits<int32_t>::max();
-  });
-}
-
-absl::StatusOr<v1::Query> ReadQuery(const Json& json) {
+// The query in a line. Keys that it does not know, such as an "id", are the user's own.
+absl::StatusOr<v1::Query> ReadQuery(const std::string& line, const Json& json) {
   if (!json.is_object()) {
     return absl::InvalidArgumentError(
         R"(expected a JSON object such as {"question": "...", "passages": ["..."]})");
   }
-  v1::Query query;
   if (!json.contains("question") || !json["question"].is_string()) {
-    return WrongKey("question", "a text");
+    return absl::InvalidArgumentError("question: expected a text");
   }
-  query.set_question(json["question"].get<std::string>());
-  if (!json.contains("passages")) return WrongKey("passages", "a list of texts");
-  absl::Status status = ReadTexts(json, "passages", query.mutable_passages());
-  status.Update(ReadTexts(json, "question_lemmas", query.mutable_question_lemmas()));
-  status.Update(ReadList(json, "passage_tags", "a list of objects", [&](const Json& entry) {
-    if (!entry.is_object()) return false;
-    v1::PassageTags* tag = query.add_passage_tags();
-    status.Update(ReadIds(entry, "pos_ids", tag->mutable_pos_ids()));
-    status.Update(ReadIds(entry, "ner_ids", tag->mutable_ner_ids()));
-    status.Update(ReadTexts(entry, "lemmas", tag->mutable_lemmas()));
-    return true;
-  }));
-  if (!status.ok()) return status;
-  return query;
+  const Json passages = json.value("passages", Json());
+  const bool all_texts = std::all_of(passages.begin(), passages.end(),
+                                     [](const Json& text) { return text.is_string(); });
+  if (!passages.is_array() || !all_texts) {  // protobuf would leave out a null
+    return absl::InvalidArgumentError("passages: expected a list of texts");
+  }
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  v1::Query query;
+  const auto status = google::protobuf::util::JsonStringToMessage(line, &query, options);
+  if (status.ok()) return query;
+  return absl::InvalidArgumentError(
+      absl::string_view(status.message().data(), status.message().size()));
 }
 
 // Many questions, each with its own passages.
-class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
+class ManyQuestions : public QuestionRunner<QueryLine, LineInput> {
  public:
-  ManyQuestions(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
-                Client* client, LineInput* input, Printer* printer)
-      : BatchRunner(command, flags.common),
-        flags_(flags),
-        request_(std::move(request)),
-        client_(client),
-        input_(input),
-        printer_(printer) {}
+  using QuestionRunner::QuestionRunner;
 
  private:
   absl::StatusOr<Items> Next() override {
@@ -344,12 +315,11 @@ class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
       const Json json = Json::parse(line.text, nullptr, /*allow_exceptions=*/false);
       QueryLine& item = items.emplace_back();
       item.line = std::move(line);
-      item.query = ReadQuery(json);
+      item.query = ReadQuery(item.line.text, json);
       if (item.query.ok() && json.contains("id")) item.extra["id"] = json["id"];
     }
     return items;
   }
-  void StopInput() override { input_->Stop(); }
 
   absl::StatusOr<v1::AnswerResponse> Call(const Items& lines) override {
     v1::AnswerRequest request = request_;
@@ -389,12 +359,6 @@ class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
                    std::move(json), printer_);
     }
   }
-
-  const AnswerFlags& flags_;
-  const v1::AnswerRequest request_;  // but for its queries
-  Client* const client_;
-  LineInput* const input_;
-  Printer* const printer_;
 };
 
 int Answer(const Command& command, const std::vector<std::string>& args) {
