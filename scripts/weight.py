@@ -65,7 +65,7 @@ def language_of(path):
 
 
 def is_test(path):
-    return bool(re.search(r"_test\.\w+$|^tests/|/testing/", path))
+    return bool(re.search(r"_test\.\w+$|(^|/)(tests|testing)/", path))
 
 
 def room_of(path, rooms):
