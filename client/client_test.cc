@@ -9,18 +9,19 @@
 #include "client/names.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/fake_server.h"
 
 namespace sru::client {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
 std::unique_ptr<Client> MakeClient(ConnectOptions options) {
-  auto client = Client::Create(options);
-  EXPECT_TRUE(client.ok()) << client.status();
+  auto client = Checked(Client::Create(options));
   return *std::move(client);
 }
 
@@ -47,8 +48,7 @@ TEST_F(ClientTest, Classifies) {
   EXPECT_TRUE(client_->Connect(absl::Seconds(10)).ok());
   v1::ClassifyRequest request = Request("a text that is long");
   request.set_top_k(1);
-  auto response = client_->Classify(request);
-  ASSERT_TRUE(response.ok()) << response.status();
+  auto response = Checked(client_->Classify(request));
   ASSERT_EQ(response->classifications_size(), 1);
   EXPECT_EQ(response->classifications(0).labels(0).name(), "LONG");
   EXPECT_EQ(server_.requests<v1::ClassifyRequest>().back().SerializeAsString(),
@@ -63,10 +63,8 @@ TEST_F(ClientTest, EncodesInEveryFormat) {
     const int32_t ids[] = {4, 2};
     *request.add_sequences() = TokenIdsSequence(ids);
     request.set_output_format(format);
-    auto response = client_->Encode(request);
-    ASSERT_TRUE(response.ok()) << response.status();
-    auto values = EncodingValues(response->encodings(0), format);
-    ASSERT_TRUE(values.ok()) << values.status();
+    auto response = Checked(client_->Encode(request));
+    auto values = Checked(EncodingValues(response->encodings(0), format));
     EXPECT_THAT(*values, ElementsAre(1.0f, -2.0f)) << format;
   }
 }
@@ -76,8 +74,7 @@ TEST_F(ClientTest, Scores) {
   *request.add_sequences() = TextSequence("abcd");
   request.set_return_states(true);
   request.set_token_log_probs(true);
-  auto response = client_->Score(request);
-  ASSERT_TRUE(response.ok()) << response.status();
+  auto response = Checked(client_->Score(request));
   ASSERT_EQ(response->scores_size(), 1);
   EXPECT_EQ(response->scores(0).token_count(), 4);
   EXPECT_EQ(response->scores(0).token_log_probs_size(), 3);
@@ -99,8 +96,7 @@ TEST_F(ClientTest, Answers) {
   query->add_passage_tags()->add_lemmas("one");
   request.set_top_n(2);
   server_.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
-  auto response = client_->Answer(request);
-  ASSERT_TRUE(response.ok()) << response.status();
+  auto response = Checked(client_->Answer(request));
   EXPECT_EQ(server_.num_calls(), 2);
   ASSERT_EQ(response->results_size(), 1);
   ASSERT_EQ(response->results(0).answers_size(), 2);
@@ -147,8 +143,7 @@ TEST_F(ClientTest, Translates) {
   request.set_return_alignment(true);
   request.mutable_length_penalty()->set_alpha(0);
   server_.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
-  auto response = client_->Translate(request);
-  ASSERT_TRUE(response.ok()) << response.status();
+  auto response = Checked(client_->Translate(request));
   EXPECT_EQ(server_.num_calls(), 2);
   ASSERT_EQ(response->translations_size(), 2);
   ASSERT_EQ(response->translations(0).hypotheses_size(), 2);
@@ -294,11 +289,9 @@ TEST_F(ClientTest, TheStateOfADrainComesThoughTheClientWasIdle) {
 }
 
 TEST_F(ClientTest, ListsModels) {
-  auto models = client_->ListModels();
-  ASSERT_TRUE(models.ok()) << models.status();
+  auto models = Checked(client_->ListModels());
   ASSERT_EQ(models->models_size(), 1);
-  auto model = client_->GetModel("fake");
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Checked(client_->GetModel("fake"));
   EXPECT_EQ(model->version(), 7);
   auto unknown = client_->GetModel("other", 3);
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kNotFound);
@@ -306,8 +299,7 @@ TEST_F(ClientTest, ListsModels) {
 }
 
 TEST_F(ClientTest, ChecksHealth) {
-  auto health = client_->Health();
-  ASSERT_TRUE(health.ok()) << health.status();
+  auto health = Checked(client_->Health());
   EXPECT_EQ(*health, ServingStatus::kServing);
   server_.SetServing("fake", false);
   health = client_->Health("fake");
@@ -456,10 +448,9 @@ v1::Encoding RawEncoding(std::vector<int64_t> shape, std::string data) {
 
 TEST(EncodingValuesTest, ReadsHalfPrecision) {
   // 0.5, the largest, the smallest normal, the smallest subnormal, -0, infinity.
-  auto values = EncodingValues(
+  auto values = Checked(EncodingValues(
       RawEncoding({2, 3}, std::string("\x00\x38\xff\x7b\x00\x04\x01\x00\x00\x80\x00\x7c", 12)),
-      v1::OUTPUT_FORMAT_RAW_FLOAT16);
-  ASSERT_TRUE(values.ok()) << values.status();
+      v1::OUTPUT_FORMAT_RAW_FLOAT16));
   EXPECT_THAT(*values, ElementsAre(0.5f, 65504.0f, 0x1p-14f, 0x1p-24f, 0.0f,
                                    std::numeric_limits<float>::infinity()));
   EXPECT_TRUE(std::signbit((*values)[4]));
