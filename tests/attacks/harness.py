@@ -1,39 +1,22 @@
-"""Runs one attack against a real server and reports the outcome.
+"""Runs an attack against a real server and gives the verdict: README.md says what has to hold.
 
-An attack is a function that runs in a process of its own:
-
-    def attack(target):                     # target.port, target.deadline, ...
+    @row(flags=BUDGETS, budget_mib=8)
+    def rapid_reset(target):                # target.port, target.deadline, ...
         ...
         return Outcome("what happened")
 
-    if __name__ == "__main__":
-        run("rapid reset", attack, budget_mib=16)
-
-`run` starts a server with the bundled models on ports of the system's choice and with room for ROOM_MIB more than it
-has then (RLIMIT_DATA), learns what a caller sees of it at rest, lets the attack go, and meanwhile calls Classify on a
-connection from before and on new ones. It passes when
-
-  * the p99 of both stays below ten times that at rest, or below LATENCY_FLOOR_S where that is more (a busy
-    machine has such delays by itself) - or the server closed every connection of the attack within 2 s;
-  * the server's resident memory never grew by more than BEYOND_MIB over the budgets that the attack may fill
-    (`budget_mib`); gRPC's library only has to stay in the room;
-  * afterwards the process lives, no call is in flight, and a call gets the same bits as before;
-  * the attack itself has nothing to complain of (Outcome.failures).
-
-Exit code 0 for passed, 1 for failed, 77 for skipped.
-
-    ATTACK.py SRU_SERVER MODEL_REPOSITORY
-
-The environment variable SRU_ATTACKS_FLAGS has more flags for the server; SRU_ATTACKS_ROW names a file that gets the row of
-the table as JSON.
+The attack runs in a process of its own. Meanwhile two other callers call Classify, on a connection
+from before and on new ones; they are measured beside the attack and, before it, at rest.
 """
 
 import collections
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import ssl
 import subprocess
@@ -45,15 +28,18 @@ import traceback
 
 import http2
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "testing"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "testing"))
 from sru_server import SruServer  # noqa: E402
 
-CLASSIFY = "/sru.v1.InferenceService/Classify"
-ENCODE = "/sru.v1.InferenceService/Encode"
-LIST_MODELS = "/sru.v1.InferenceService/ListModels"
-HEALTH = "/grpc.health.v1.Health/Check"
+SRU, OPEN = "/sru.v1.InferenceService/", "/inference.GRPCInferenceService/"
+CLASSIFY, ENCODE, LIST_MODELS = SRU + "Classify", SRU + "Encode", SRU + "ListModels"
+GENERATE, SCORE, STREAM = SRU + "Generate", SRU + "Score", SRU + "EncodeStream"
+HEALTH, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+TOKEN, OTHER_TOKEN = "kR3vX9mQ2bT7wZ5n", "pL8sD1fG4hJ6kA0c"
+ELSEWHERE = "127.0.0.2"  # the attacker's address where it has another one than the other callers
 
-LATENCY_FLOOR_S = 0.25
+LATENCY_FLOOR_S = 0.25  # a busy machine has such delays by itself
 CLOSED_WITHIN_S = 2.0
 CALL_TIMEOUT_S = 3.0
 # The share of others' calls that may be refused at once, while there is no memory to receive with. They
@@ -73,54 +59,129 @@ BUDGET_MIB = 2 * 64 * 10**6 // MIB  # both of them full
 _STAGE_TIMES = 4  # the one field of an answer that differs from call to call
 
 
+def sequence(text):
+    return http2.field(1, text.encode())
+
+
 def classify_request(*texts):
-    return b"".join(http2.field(3, http2.field(1, text.encode())) for text in texts)
+    return b"".join(http2.field(3, sequence(text)) for text in texts)
 
 
 QUESTION = classify_request("Who wrote Hamlet ?")
+POOLING_NONE, RAW_FLOAT32 = 1, 2
 
-class Outcome:
-    """What an attack saw. `closed_after_s`: the age of its oldest connection when the server closed it, or when
-    the attack had nothing more to send; None when the server closed none. `sent` is in bytes."""
 
-    def __init__(self, text="", closed_after_s=None, failures=(), sent=0):
-        self.text, self.closed_after_s, self.failures, self.sent = text, closed_after_s, list(failures), sent
+def token_vectors(sequences, tokens):
+    """An EncodeRequest for one vector per token, 500 times what it takes to ask."""
+    one = http2.field(3, http2.field(3, http2.field(1, b"\x05" * tokens)))
+    return one * sequences + http2.field(5, POOLING_NONE) + http2.field(7, RAW_FLOAT32)
+
+
+def bearer(token):
+    return [("authorization", "Bearer " + token)]
 
 
 def answer_bits(answer):
     return [one for one in http2.fields(answer.body) if one[0] != _STAGE_TIMES]
 
 
-class TlsFiles:
-    """A certificate of localhost, made by openssl, in files that exist as long as the object."""
+class Outcome:
+    """What an attack saw. `closed_after_s`: the age of its oldest connection when the server closed it, or when
+    the attack had nothing more to send; None when the server closed none."""
 
-    def __init__(self):
-        self._directory = tempfile.TemporaryDirectory()
-        cert, key = (os.path.join(self._directory.name, name) for name in ("cert.pem", "key.pem"))
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-            + ["-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
-            check=True,
-            capture_output=True,
-        )
-        self.flags = ["--tls_cert=" + cert, "--tls_key=" + key]
-        self.context = ssl.create_default_context(cafile=cert)
-        self.context.set_alpn_protocols(["h2"])
+    def __init__(self, text="", closed_after_s=None, failures=()):
+        self.text, self.closed_after_s, self.failures = text, closed_after_s, list(failures)
+
+
+# What a server is given before it starts: each changes a Setting.
+
+
+class Setting:
+    def __init__(self, binary, repository, flags, directory):
+        self.binary, self.repository, self.directory = binary, repository, directory
+        self.flags = [*flags, *os.environ.get("SRU_ATTACKS_FLAGS", "").split()]
+        self.headers, self.tls = (), None  # the ssl.SSLContext of the other callers
+
+    def write(self, name, text, mode=0o600):
+        path = os.path.join(self.directory, name)
+        with open(path, "w", encoding="ascii", opener=lambda *one: os.open(*one, mode)) as file:
+            file.write(text)
+        return path
+
+
+def tokens(setting):
+    setting.tokens_file = setting.write("tokens", "team %s\nothers %s\n" % (TOKEN, OTHER_TOKEN))
+    setting.flags.append("--auth_tokens_file=" + setting.tokens_file)
+    setting.headers = bearer(TOKEN)
+
+
+def tls(setting):
+    """A certificate of localhost, made by openssl."""
+    cert, key = (os.path.join(setting.directory, name) for name in ("cert.pem", "key.pem"))
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        + ["-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+        check=True,
+        capture_output=True,
+    )
+    setting.flags += ["--tls_cert=" + cert, "--tls_key=" + key]
+    setting.tls = ssl.create_default_context(cafile=cert)
+    setting.tls.set_alpn_protocols(["h2"])
+
+
+def state_key(setting):
+    setting.flags.append("--state_key_file=" + setting.write("keys", "0123456789abcdef" * 4 + "\n"))
+
+
+def few_descriptors(setting):
+    program = '#!/bin/sh\nulimit -n 256\nexec "%s" "$@"\n' % setting.binary
+    setting.binary = setting.write("sru_server", program, 0o700)
+
+
+def own_repository(setting):
+    source, setting.repository = setting.repository, os.path.join(setting.directory, "models")
+    shutil.copytree(source, setting.repository)
+
+
+@dataclasses.dataclass
+class Row:
+    """An attack. `budget_mib` is how much it may make the server hold of the memory for that, `seconds` is how long it may
+    go on, `given` changes the setting, `after(server, outcome)` looks further and returns failures."""
+
+    attack: callable
+    given: callable = lambda setting: None
+    flags: tuple = ()
+    budget_mib: int = 0
+    seconds: float = 2.0
+    latency: bool = True
+    after: callable = lambda server, outcome: []
+
+
+ROWS = {}
+
+
+def row(**arguments):
+    """Adds a function to the attacks; the arguments are those of Row."""
+
+    def add(attack):
+        ROWS[attack.__name__] = Row(attack, **arguments)
+        return attack
+
+    return add
 
 
 class Server(SruServer):
     """With the flags that attacks have in common."""
 
-    def __init__(self, binary, repository, flags=()):
+    def __init__(self, setting):
         super().__init__(
             [
-                binary,
-                "--model_repository=" + repository,
+                setting.binary,
+                "--model_repository=" + setting.repository,
                 "--listen=127.0.0.1:0",
                 "--metrics_listen=127.0.0.1:0",
                 "--http_listen=" + ("127.0.0.1:0" if LIBRARY else ""),
-                *flags,
-                *os.environ.get("SRU_ATTACKS_FLAGS", "").split(),
+                *setting.flags,
             ]
         )
         self.http_port = self.port_of("HTTP") or self.port
@@ -134,13 +195,13 @@ class Server(SruServer):
 class Prober:
     """Calls Classify on an existing connection and on new ones, and records how long each took."""
 
-    def __init__(self, port, headers=(), tls=None):
-        self._port, self._headers, self._tls = port, headers, tls
+    def __init__(self, port, setting):
+        self._port, self._setting = port, setting
         self._stop = threading.Event()
         self.times = {"open": [], "new": []}
         self.errors = collections.Counter()
         self.refused = 0
-        self._open = http2.Connection(port, tls=tls)
+        self._open = http2.Connection(port, tls=setting.tls)
         self._call(self._open, time.monotonic() + CALL_TIMEOUT_S)
         self._threads = [threading.Thread(target=self._probe_open), threading.Thread(target=self._probe_new)]
 
@@ -156,11 +217,12 @@ class Prober:
         if self._open is not None:
             self._open.close()
 
+    def share_refused(self):
+        return self.refused / max(1, sum(map(len, self.times.values())))
+
     def _connect(self):
-        try:
-            return http2.Connection(self._port, tls=self._tls)
-        except http2.Closed:
-            return None
+        with contextlib.suppress(http2.Closed):
+            return http2.Connection(self._port, tls=self._setting.tls)
 
     def _call(self, connection, deadline):
         """Calls until it is answered or time is up; returns the code and the connection that was used last."""
@@ -169,7 +231,7 @@ class Prober:
             left = deadline - time.monotonic()
             code = "CLOSED"
             if connection is not None:
-                code = connection.call(CLASSIFY, QUESTION, self._headers, timeout=max(0, left)).code
+                code = connection.call(CLASSIFY, QUESTION, self._setting.headers, timeout=max(0, left)).code
             if code not in ("CLOSED", "RST_STREAM") or left <= 0:
                 self.refused += refused
                 return code, connection
@@ -181,11 +243,19 @@ class Prober:
                 connection = self._connect()
             self._stop.wait(0.01)
 
+    def _timed(self, kind, connection):
+        start = time.monotonic()
+        code, connection = self._call(connection or self._connect(), start + CALL_TIMEOUT_S)
+        taken = time.monotonic() - start
+        if code != "OK":
+            self.errors[kind + " " + code] += 1
+            taken = max(taken, CALL_TIMEOUT_S)
+        self.times[kind].append(taken)
+        return code, connection
+
     def _probe_open(self):
         while not self._stop.is_set():
-            start = time.monotonic()
-            code, self._open = self._call(self._open, start + CALL_TIMEOUT_S)
-            self._note("open", start, code)
+            code, self._open = self._timed("open", self._open)
             if code == "TIMEOUT" and self._open is not None:
                 self._open.close()
                 self._open = self._connect()  # which counts as open from now on
@@ -193,19 +263,10 @@ class Prober:
 
     def _probe_new(self):
         while not self._stop.is_set():
-            start = time.monotonic()
-            code, connection = self._call(self._connect(), start + CALL_TIMEOUT_S)
-            self._note("new", start, code)
+            _, connection = self._timed("new", None)
             if connection is not None:
                 connection.close()
             self._stop.wait(0.015)
-
-    def _note(self, kind, start, code):
-        taken = time.monotonic() - start
-        if code != "OK":
-            self.errors[kind + " " + code] += 1
-            taken = max(taken, CALL_TIMEOUT_S)
-        self.times[kind].append(taken)
 
 
 def p99(times):
@@ -213,17 +274,17 @@ def p99(times):
 
 
 class Target:
-    """What an attack is told."""
+    """What an attack is told: the server, as far as it is to be seen, and how long there is."""
 
-    def __init__(self, server, deadline):
-        self.port, self.metrics_port, self.http_port, self.pid = (
-            server.port,
-            server.metrics_port,
-            server.http_port,
-            server.pid,
-        )
-        self.deadline = deadline
-        self.metric, self.page, self.memory = server.metric, server.page, server.memory
+    def __init__(self, server, setting, seconds):
+        self._server, self.setting, self.deadline = server, setting, time.monotonic() + seconds
+
+    def __getattr__(self, name):
+        return getattr(self._server, name)
+
+    def part(self, seconds):
+        """The target for a part of the time."""
+        return Target(self._server, self.setting, seconds)
 
     def time_left(self):
         return self.deadline - time.monotonic()
@@ -233,107 +294,171 @@ class Target:
         time.sleep(max(0, min(seconds, self.time_left())))
 
 
-def _attack_process(attack, server, seconds, go, result):
+# What attacks are made of.
+
+
+def counts(codes):
+    return ", ".join("%s: %d" % one for one in sorted((str(code), codes.count(code)) for code in set(codes))) or "-"
+
+
+def only(codes, *allowed):
+    wrong = [code for code in codes if code not in allowed]
+    return ["answered with " + counts(wrong)] if wrong else []
+
+
+def more_files(count):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, count)), hard))
+
+
+def together(work, arguments):
+    """Calls `work` in a thread for each argument; returns what the calls returned, in the order in which they ended."""
+    found = []
+
+    def one(argument):
+        try:
+            found.append(work(argument))
+        except http2.Closed:
+            found.append("CLOSED")
+
+    threads = [threading.Thread(target=one, args=(argument,)) for argument in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def repeatedly(target, calls):
+    """Makes each of the calls, which have names, in a thread again and again until time is up; returns what they returned, by name."""
+    found = {name: [] for name in calls}
+
+    def work(name):
+        while target.time_left() > 0:
+            try:
+                found[name].append(calls[name]())
+            except http2.Closed:
+                found[name].append("CLOSED")
+
+    together(work, calls)
+    return found
+
+
+def keep_calling(target, call, until=0.0, source=None):
+    """The codes that `call(connection)` returns, again and again until time is up; a connection that has ended is opened anew."""
+    codes = []
+    while target.time_left() > until:
+        try:
+            with http2.Connection(target.port, source=source) as connection:
+                code = None
+                while code not in ("CLOSED", "TIMEOUT") and target.time_left() > until:
+                    code = call(connection)
+                    codes.append(code)
+        except http2.Closed:
+            codes.append("CLOSED")
+    return codes
+
+
+def others(target, count, method, request, token=None, pause=0.05):
+    """The codes of this many calls by another caller, each on a connection of its own."""
+    codes = []
+    for _ in range(count):
+        with http2.Connection(target.port) as connection:
+            codes.append(connection.call(method, request, bearer(token) if token else ()).code)
+        time.sleep(pause)
+    return codes
+
+
+# The verdict.
+
+
+def _attack_process(row, server, setting, go, result):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     go.recv_bytes()
     try:
-        http2.Traffic.sent = 0
-        outcome = attack(Target(server, time.monotonic() + seconds))
-        outcome.sent = http2.Traffic.sent
-        result.send_bytes(json.dumps(vars(outcome)).encode())
+        outcome = row.attack(Target(server, setting, row.seconds))
     except Exception:
-        result.send_bytes(json.dumps(vars(Outcome(failures=[traceback.format_exc()]))).encode())
-    finally:
-        result.close()
-        os._exit(0)
+        outcome = Outcome(failures=[traceback.format_exc()])
+    result.send_bytes(json.dumps(vars(outcome)).encode())
+    result.close()
+    os._exit(0)
 
 
-def _go_first():
-    """Where it may, this process goes before other programs, whose work would count as the attack's; so do the server, the
-    attack and the other callers, as they inherit it."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
-
-
-def _run_once(binary, repository, attack, seconds, budget_mib, flags, latency, headers, after, tls):
-    server = Server(binary, repository, flags)
-    failures = []
+def _run_once(row, setting):
+    """What happened, as cells of the table, what is wrong, and what was slow."""
+    server = Server(setting)
     try:
-        with http2.Connection(server.port, tls=tls) as connection:
+        with http2.Connection(server.port, tls=setting.tls) as connection:
             for _ in range(20):
-                before = connection.call(CLASSIFY, QUESTION, headers)
+                before = connection.call(CLASSIFY, QUESTION, setting.headers)
             if before.code != "OK":
                 raise RuntimeError("the server does not answer before the attack: %r" % before)
-        with Prober(server.port, headers, tls) as idle:
+        with Prober(server.port, setting) as idle:
             time.sleep(0.7)
         context = multiprocessing.get_context("fork")
         go_there, go = context.Pipe(duplex=False)
         result, result_there = context.Pipe(duplex=False)
-        arguments = (attack, server, seconds, go_there, result_there)
-        child = context.Process(target=_attack_process, args=arguments)
+        child = context.Process(target=_attack_process, args=(row, server, setting, go_there, result_there))
         child.start()
         result_there.close()
         at_rest = server.memory()
         server.reset_peak()
         server.limit(ROOM_MIB)
-        with Prober(server.port, headers, tls) as probe:
+        outcome = Outcome(failures=["the attack did not end"])
+        with Prober(server.port, setting) as probe:
             go.send_bytes(b"go")
-            outcome = Outcome(failures=["the attack did not end"])
-            if result.poll(ATTACK_LIMIT_S):
-                try:
+            with contextlib.suppress(EOFError):
+                if result.poll(ATTACK_LIMIT_S):
                     outcome = Outcome(**json.loads(result.recv_bytes()))
-                except EOFError:
-                    pass
-        if child.is_alive():
-            child.join(2)
+        child.join(2)
         if child.is_alive():
             child.kill()
             child.join()
-        failures += outcome.failures
 
-        most_mib = ROOM_MIB if LIBRARY else budget_mib + BEYOND_MIB
-        row = {"what": outcome.text, "peak_mib": None, "budget_mib": budget_mib, "sent": outcome.sent}
-        if not server.alive():
-            code = server.process.returncode
-            failures.append("the server ended with %s: %s" % (code, server.log()[-300:]))
-        else:
-            row["peak_mib"] = (server.memory("VmHWM") - at_rest) / MIB
-            if row["peak_mib"] > most_mib:
-                failures.append("memory grew by %.0f MiB, at most %d expected" % (row["peak_mib"], most_mib))
-            failures += _as_before(server, before, headers, tls)
-        row["p99"] = {kind: (p99(idle.times[kind]), p99(probe.times[kind])) for kind in probe.times}
-        row["refused"] = probe.refused / max(1, sum(map(len, probe.times.values())))
-        if after is not None and server.alive():
-            failures += after(server, outcome)
-            row["what"] = outcome.text
+        failures, peak = outcome.failures, "-"
+        most_mib = ROOM_MIB if LIBRARY else row.budget_mib + BEYOND_MIB
         if server.alive():
-            floods = server.metric("sru_door_floods_total")
-            if floods:
-                row["what"] += "; %d connections ended for a flood" % floods
-        slow = []
-        if latency and (outcome.closed_after_s is None or outcome.closed_after_s > CLOSED_WITHIN_S):
-            if row["refused"] > MOST_REFUSED:
-                slow.append("%.0f%% of other callers' calls were refused" % (100 * row["refused"]))
-            for kind, (rest, attacked) in row["p99"].items():
-                if attacked > _most_latency(rest):
-                    text = "p99 on %s connections %.0f ms, at rest %.1f ms" % (kind, attacked * 1e3, rest * 1e3)
-                    slow.append(text + (" (%s)" % dict(probe.errors) if probe.errors else ""))
-        return row, failures, slow
+            peak_mib = (server.memory("VmHWM") - at_rest) / MIB
+            peak = "%.0f" % peak_mib
+            if peak_mib > most_mib:
+                failures.append("memory grew by %.0f MiB, at most %d expected" % (peak_mib, most_mib))
+            failures += _as_before(server, before, setting)
+        else:
+            failures.append("the server ended with %s: %s" % (server.process.returncode, server.log()[-300:]))
+        if server.alive():
+            failures += row.after(server, outcome)
+        what = outcome.text or "-"
+        if server.alive() and (floods := server.metric("sru_door_floods_total")):
+            what += "; %d connections ended for a flood" % floods
+        times = ["%s %.1f->%.0f" % (kind, 1e3 * p99(idle.times[kind]), 1e3 * p99(probe.times[kind])) for kind in probe.times]
+        if probe.refused:
+            times.append("%.1f%% refused" % (100 * probe.share_refused()))
+        was_closed = outcome.closed_after_s is not None and outcome.closed_after_s <= CLOSED_WITHIN_S
+        slow = _slow(idle, probe) if row.latency and not was_closed else []
+        return [what, peak, ", ".join(times)], failures, slow
     finally:
         server.stop(timeout=10)
 
 
-def _most_latency(at_rest):
-    return max(10 * at_rest, LATENCY_FLOOR_S)
+def _slow(idle, probe):
+    slow = []
+    if probe.share_refused() > MOST_REFUSED:
+        slow.append("%.0f%% of other callers' calls were refused" % (100 * probe.share_refused()))
+    for kind in probe.times:
+        rest, attacked = p99(idle.times[kind]), p99(probe.times[kind])
+        if attacked > max(10 * rest, LATENCY_FLOOR_S):
+            text = "p99 on %s connections %.0f ms, at rest %.1f ms" % (kind, attacked * 1e3, rest * 1e3)
+            slow.append(text + (" (%s)" % dict(probe.errors) if probe.errors else ""))
+    return slow
 
 
-def _as_before(server, before, headers, tls):
+def _as_before(server, before, setting):
     deadline = time.monotonic() + 10
     why = "nothing was tried"
     while time.monotonic() < deadline and server.alive():
         try:
-            with http2.Connection(server.port, tls=tls) as connection:
-                answer = connection.call(CLASSIFY, QUESTION, headers)
+            with http2.Connection(server.port, tls=setting.tls) as connection:
+                answer = connection.call(CLASSIFY, QUESTION, setting.headers)
             in_flight = server.metric("sru_requests_in_flight")
         except (http2.Closed, OSError) as error:
             why = str(error)
@@ -347,56 +472,25 @@ def _as_before(server, before, headers, tls):
     return ["10 s after the attack: " + (why if server.alive() else "the server has ended")]
 
 
-def report(name, row, failures, slow):
-    """Prints a line of the table, and the reasons; returns whether it failed."""
-    failed = bool(failures or slow)
-    times = ", ".join(
-        "%s %.1f->%.0f" % (kind, rest * 1e3, attacked * 1e3) for kind, (rest, attacked) in row["p99"].items()
-    )
-    if row["refused"]:
-        times += ", %.1f%% refused" % (100 * row["refused"])
-    peak = "-" if row["peak_mib"] is None else "%.0f" % row["peak_mib"]
-    print("| %s | %s | %s | %s | %s |" % (name, row["what"] or "-", peak, times, "FAILED" if failed else "passed"))
-    for failure in failures + slow:
-        print("    %s: %s" % (name, failure.strip().replace("\n", "\n        ")))
-    sys.stdout.flush()
-    return failed
-
-
 HEADER = "| attack | what happened | peak MiB | p99 ms (at rest->attacked) | verdict |\n|---|---|---|---|---|"
 
 
-def run(
-    name,
-    attack,
-    budget_mib=0,
-    seconds=2.0,
-    flags=(),
-    latency=True,
-    headers=(),
-    after=None,
-    tls=None,
-):
-    """Runs the attack with the server and the models that the command line names, and exits.
-
-    `budget_mib` is how much the attack may make the server hold of the memory for that, `seconds` is how long the attack
-    may go on, `after(server, outcome)` looks further and returns failures, `tls` is the ssl.SSLContext of the other callers
-    (see TlsFiles). A run that fails by latency alone is repeated once: the machine may have been busy with something
-    else.
-    """
-    if len(sys.argv) < 3:
-        print("usage: %s SRU_SERVER MODEL_REPOSITORY" % os.path.basename(sys.argv[0]), file=sys.stderr)
-        sys.exit(2)
-    binary, repository = sys.argv[1:3]
-    _go_first()
-    arguments = (seconds, budget_mib, flags, latency, headers, after, tls)
-    if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
-        print(HEADER)
-    row, failures, slow = _run_once(binary, repository, attack, *arguments)
-    if slow and not failures:
-        row, failures, slow = _run_once(binary, repository, attack, *arguments)
-    failed = report(name, row, failures, slow)
-    if "SRU_ATTACKS_ROW" in os.environ:
-        with open(os.environ["SRU_ATTACKS_ROW"], "w", encoding="ascii") as file:
-            json.dump({"name": name, "failures": failures + slow, **row}, file)
-    sys.exit(1 if failed else 0)
+def run(name, binary, repository):
+    """Runs an attack, prints its line of the table and the reasons, and returns whether it passed. A run that fails by latency
+    alone is repeated once: the machine may have been busy with something else."""
+    row = ROWS[name]
+    # Where it may, this process goes before other programs, whose work would count as the attack's; so do the server, the
+    # attack and the other callers, as they inherit it.
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    with tempfile.TemporaryDirectory() as directory:
+        setting = Setting(binary, repository, row.flags, directory)
+        row.given(setting)
+        cells, failures, slow = _run_once(row, setting)
+        if slow and not failures:
+            cells, failures, slow = _run_once(row, setting)
+    print("| %s |" % " | ".join([name.replace("_", " "), *cells, "FAILED" if failures or slow else "passed"]))
+    for failure in failures + slow:
+        print("    %s: %s" % (name, failure.strip().replace("\n", "\n        ")))
+    sys.stdout.flush()
+    return not failures and not slow

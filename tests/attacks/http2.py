@@ -31,19 +31,12 @@ CODES = (
     "UNAUTHENTICATED"
 ).split()
 
-# Names of HPACK's static table that a server may refer to; of the others only the position matters.
-_STATIC_NAMES = {8: ":status", 9: ":status", 10: ":status", 11: ":status", 12: ":status", 13: ":status", 14: ":status"}
-_STATIC_VALUES = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
+# The values of ":status" in HPACK's static table; of its other fields only the position matters.
+_STATIC = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
 
 
 class Closed(Exception):
     """The server has closed the connection, perhaps after a GOAWAY."""
-
-
-class Traffic:
-    """The bytes that this process has sent to servers."""
-
-    sent = 0
 
 
 def bind(unconnected, source):
@@ -68,18 +61,19 @@ def reset(stream, error=8):
     return frame(RST_STREAM, 0, stream, struct.pack(">I", error))
 
 
-def integer(value, prefix_bits, first=0):
-    """HPACK's integer (RFC 7541, 5.1); `first` has the bits before the prefix."""
-    most = (1 << prefix_bits) - 1
-    if value < most:
-        return bytes([first | value])
-    out = bytearray([first | most])
-    value -= most
+def varint(value):
+    out = bytearray()
     while value >= 128:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def integer(value, prefix_bits, first=0):
+    """HPACK's integer (RFC 7541, 5.1); `first` has the bits before the prefix."""
+    most = (1 << prefix_bits) - 1
+    return bytes([first | value]) if value < most else bytes([first | most]) + varint(value - most)
 
 
 def text(value):
@@ -113,15 +107,6 @@ def message(body, compressed=False, length=None):
     return struct.pack(">BI", compressed, len(body) if length is None else length) + body
 
 
-def varint(value):
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def field(number, value):
     """A field of a protobuf message: bytes or a number."""
     if isinstance(value, bytes):
@@ -129,32 +114,50 @@ def field(number, value):
     return varint(number << 3) + varint(value)
 
 
-def fields(data):
-    """(number, value or bytes, the whole field's bytes) of each field at the top of a protobuf message."""
-    position = 0
+class _Reader:
+    """Takes numbers and strings off the front of bytes."""
 
-    def number():
-        nonlocal position
+    def __init__(self, data):
+        self.data, self.position = data, 0
+
+    def left(self):
+        return self.position < len(self.data)
+
+    def take(self, size):
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def varint(self):
         value = shift = 0
         while True:
-            byte = data[position]
-            position += 1
+            byte = self.take(1)[0]
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
                 return value
 
-    while position < len(data):
-        begin = position
-        key = number()
-        kind = key & 7
-        if kind == 0:
-            value = number()
+    def integer(self, prefix_bits):
+        most = (1 << prefix_bits) - 1
+        value = self.take(1)[0] & most
+        return value if value < most else most + self.varint()
+
+    def text(self):
+        is_huffman = self.data[self.position] & 128
+        value = self.take(self.integer(7))
+        return (huffman_text(value) if is_huffman else value).decode("latin-1")
+
+
+def fields(data):
+    """(number, value or bytes, the whole field's bytes) of each field at the top of a protobuf message."""
+    reader = _Reader(data)
+    while reader.left():
+        begin = reader.position
+        key = reader.varint()
+        if key & 7 == 0:
+            value = reader.varint()
         else:
-            size = number() if kind == 2 else {1: 8, 5: 4}[kind]
-            value = data[position : position + size]
-            position += size
-        yield key >> 3, value, data[begin:position]
+            value = reader.take(reader.varint() if key & 7 == 2 else {1: 8, 5: 4}[key & 7])
+        yield key >> 3, value, data[begin : reader.position]
 
 
 # The lengths of HPACK's Huffman codes (RFC 7541, appendix B), A = 5 bits. Codes of a length follow the order of their bytes.
@@ -189,49 +192,29 @@ def huffman_text(data):
 
 
 def read_fields(block):
-    """The header fields of a block. Those from a table of the connection come as None."""
-    position = 0
-
-    def number(bits):
-        nonlocal position
-        most = (1 << bits) - 1
-        value = block[position] & most
-        position += 1
-        if value < most:
-            return value
-        shift = 0
-        while True:
-            byte = block[position]
-            position += 1
-            value += (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    def string():
-        nonlocal position
-        huffman = block[position] & 128
-        size = number(7)
-        value = block[position : position + size]
-        position += size
-        return (huffman_text(value) if huffman else value).decode("latin-1")
-
-    found = {}
-    while position < len(block):
-        first = block[position]
+    """The header fields of a block, without those that refer to a table of the connection."""
+    reader, found = _Reader(block), {}
+    while reader.left():
+        first = block[reader.position]
         if first & 0x80:
-            index = number(7)
-            if index in _STATIC_NAMES:
-                found[_STATIC_NAMES[index]] = _STATIC_VALUES[index]
+            index = reader.integer(7)
+            if index in _STATIC:
+                found[":status"] = _STATIC[index]
         elif first & 0xE0 == 0x20:
-            number(5)  # a new size of the table
+            reader.integer(5)  # a new size of the table
         else:
-            index = number(6 if first & 0x40 else 4)
-            name = string() if index == 0 else _STATIC_NAMES.get(index)
-            value = string()
+            index = reader.integer(6 if first & 0x40 else 4)
+            name = reader.text() if index == 0 else ":status" if index in _STATIC else None
+            value = reader.text()
             if name is not None:
                 found[name] = value
     return found
+
+
+def heads(connection, blocks, then=lambda stream: b"", flags=END_HEADERS):
+    """Frames that open a stream with each of the header blocks, and what `then` says of that stream."""
+    streams = [(connection.next_stream(), block) for block in blocks]
+    return b"".join(frame(HEADERS, flags, stream, block) + then(stream) for stream, block in streams)
 
 
 class Answer:
@@ -311,7 +294,6 @@ class Connection:
             raise Closed(str(error)) from error
         finally:
             self.sent += position
-            Traffic.sent += position
         if deadline is None and position < len(view):
             raise Closed("the server has not read for the time of the socket")
         return position
@@ -343,8 +325,7 @@ class Connection:
                 return False
             size = min(len(data) - position, MAX_FRAME, self._window, self._windows[stream])
             if size <= 0:
-                if not self.pump(min(0.1, max(0, deadline - time.monotonic()))):
-                    continue
+                self.pump(min(0.1, max(0, deadline - time.monotonic())))
                 continue
             last = end and position + size == len(data)
             part = frame(DATA, END_STREAM if last else 0, stream, data[position : position + size])

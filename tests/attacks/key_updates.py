@@ -1,14 +1,14 @@
 """TLS records without data: KeyUpdates, for each of which the server computes its next key, all at once and 100 each 10 ms, to both ports. They are made
 before they are sent, by the libssl of the system."""
 
+import contextlib
 import ctypes
 import socket
 import time
 
-from harness import Outcome, TlsFiles, run
-from http2 import Closed, Traffic, bind
+from harness import ELSEWHERE, Outcome, row, tls
+from http2 import Closed, bind
 
-ELSEWHERE = "127.0.0.2"
 AT_ONCE, CONNECTIONS = 20000, 2
 BIO_CTRL_PENDING = 10
 
@@ -57,19 +57,18 @@ class Client:
 
     def send(self, data):
         self.socket.sendall(data)
-        Traffic.sent += len(data)
 
 
-def attack(target):
+@row(given=tls, seconds=7)
+def key_updates(target):
+    """KeyUpdates all at once, and a trickle of them, over HTTP/2 and HTTP/1.1."""
     held, sent = [], 0
     for port, protocol in ((target.port, b"h2"), (target.http_port, b"http/1.1")):
         held += [(client, client.updates(AT_ONCE)) for client in (Client(port, protocol) for _ in range(CONNECTIONS))]
     for client, updates in held:
-        try:
+        with contextlib.suppress(OSError):
             client.send(updates)
             sent += AT_ONCE
-        except OSError:
-            pass
     trickled = closed = 0
     while target.time_left() > 0:
         try:
@@ -82,8 +81,3 @@ def attack(target):
             closed += 1
     text = "%d at once, %d little by little, %d connections closed" % (sent, trickled, closed)
     return Outcome(text, failures=[] if target.metric("sru_door_floods_total") else ["no flood was counted"])
-
-
-if __name__ == "__main__":
-    files = TlsFiles()
-    run("key updates", attack, seconds=7, flags=files.flags, tls=files.context)

@@ -5,13 +5,10 @@ import json
 import os
 import shutil
 import struct
-import sys
-import tempfile
-import threading
 
 import http1
-from harness import CLASSIFY, Outcome, run
-from http2 import Closed, Connection, field, varint
+from harness import CLASSIFY, Outcome, classify_request, counts, only, repeatedly, row
+from http2 import Connection, field, varint
 
 LONGEST = 16  # of a piece
 PIECES = 8759  # of the model that lends its weights
@@ -27,9 +24,11 @@ def piece(text, score, kind=1):
     return field(1, field(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + field(3, kind))
 
 
-def make_repository(pretrained, folder):
+def words_of_pieces(setting):
     """The bundled classifier, with a made-up file of pieces in the place of its words."""
-    shutil.copytree(os.path.join(pretrained, "trec"), os.path.join(folder, "bpe"))
+    folder = os.path.join(setting.directory, "pieces")
+    shutil.copytree(os.path.join(setting.repository, "trec"), os.path.join(folder, "bpe"))
+    setting.repository = folder
     version = os.path.join(folder, "bpe", "1")
     os.remove(os.path.join(version, "vocab.txt"))
     path = os.path.join(version, "config.json")
@@ -47,47 +46,25 @@ def make_repository(pretrained, folder):
         file.write(b"".join(pieces) + field(2, trainer) + field(3, normalizer))
 
 
-def attack(target):
-    codes = {}
+@row(given=words_of_pieces, budget_mib=64, seconds=2.5)
+def long_words(target):
+    """Words of megabytes over gRPC and as JSON, and some just short enough for the thread that others' connections wait for."""
     before = processor_seconds(target.pid)
 
-    def repeat(name, call):
-        while target.time_left() > 0:
-            key = "%s %s" % (name, call())
-            codes[key] = codes.get(key, 0) + 1
-
     def classify(size):
-        try:
-            with Connection(target.port) as connection:
-                return connection.call(CLASSIFY, field(3, field(1, b"a" * size))).code
-        except Closed:
-            return "CLOSED"
+        with Connection(target.port) as connection:
+            return connection.call(CLASSIFY, classify_request("a" * size)).code
 
     body = json.dumps({"sequences": [{"text": "a" * 3000000}]})
-    calls = {
+    found = repeatedly(target, {
         "3 MB": lambda: classify(3000000),
         "60 kB": lambda: classify(60000),
-        "JSON": lambda: http1.post(target.port, "/v1/classify", body)[0],
-    }
-    threads = [threading.Thread(target=repeat, args=item) for item in calls.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    count = sum(codes.values())
+        "JSON": lambda: http1.call(target.port, "/v1/classify", body)[0],
+    })  # fmt: skip
+    count = sum(map(len, found.values()))
     seconds = (processor_seconds(target.pid) - before) / count
-    failures = []
+    failures = [name + ": " + wrong for name in found for wrong in only(found[name], "INVALID_ARGUMENT", 400, "RESOURCE_EXHAUSTED")]
     if seconds > 0.1:
         failures.append("%.2f s of the processor for each of %d texts" % (seconds, count))
-    for key in codes:
-        if not key.endswith((" INVALID_ARGUMENT", " 400", " RESOURCE_EXHAUSTED")):
-            failures.append("answered with " + key)
-    return Outcome("%s, %.0f ms each" % (codes, 1e3 * seconds), failures=failures)
-
-
-if __name__ == "__main__":
-    http1.skip_without_http()
-    with tempfile.TemporaryDirectory() as repository:
-        make_repository(sys.argv[2], repository)
-        sys.argv[2] = repository
-        run("words of megabytes", attack, budget_mib=64, seconds=2.5)
+    texts = ["%s: %s" % (name, counts(codes)) for name, codes in found.items()]
+    return Outcome("%s; %.0f ms each" % (", ".join(texts), 1e3 * seconds), failures=failures)
