@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <list>
 #include <new>
 #include <utility>
 
@@ -63,10 +64,6 @@ class HostMemory final : public ArenaMemory {
     std::memcpy(to, from, count * sizeof(float));
     return OkStatus();
   }
-  Status CopyWithin(float* to, const float* from, size_t count) override {
-    std::memcpy(to, from, count * sizeof(float));
-    return OkStatus();
-  }
 };
 
 }  // namespace
@@ -90,40 +87,14 @@ struct Page {
   int leaving = 0;
 };
 
-// A piece of memory and its pages. It is in one list of its pool unless all its pages are in use.
+// A piece of memory and its pages. No change of its list allocates.
 struct Block {
-  Block* previous = nullptr;
-  Block* next = nullptr;
+  std::list<Block>::iterator self;
   float* memory = nullptr;
   std::unique_ptr<Page[]> pages;
   int capacity = 0;
   int used = 0;
   Page* free = nullptr;
-};
-
-// Intrusive, so that no change of it allocates.
-class BlockList {
- public:
-  Block* front() const { return front_; }
-  int size() const { return size_; }
-
-  void PushFront(Block* block) {
-    block->previous = nullptr;
-    block->next = front_;
-    if (front_ != nullptr) front_->previous = block;
-    front_ = block;
-    ++size_;
-  }
-
-  void Remove(Block* block) {
-    (block->previous == nullptr ? front_ : block->previous->next) = block->next;
-    if (block->next != nullptr) block->next->previous = block->previous;
-    --size_;
-  }
-
- private:
-  Block* front_ = nullptr;
-  int size_ = 0;
 };
 
 // The fields that share pages: all of an axis that grow, or all that do not.
@@ -154,7 +125,7 @@ class PagePool {
   PagePool& operator=(const PagePool&) = delete;
   ~PagePool() {
     assert(used_ == 0);
-    while (empty_.front() != nullptr) GiveBack(empty_.front());
+    while (!empty_.empty()) GiveBack();
   }
 
   size_t page_bytes() const { return page_bytes_; }
@@ -165,7 +136,8 @@ class PagePool {
   // One more block, smaller than usual where the budget has no room for it. False when the budget
   // does not hold even a page. Throws std::bad_alloc.
   Status Grow(bool* has_room) {
-    auto block = std::make_unique<Block>();
+    std::list<Block> made(1);
+    Block* const block = &made.front();
     const size_t count = budget_->Take(page_bytes_, block_pages_);
     *has_room = count > 0;
     if (count == 0) return OkStatus();
@@ -185,12 +157,13 @@ class PagePool {
     for (size_t i = count; i-- > 0;) {
       Page& page = block->pages[i];
       page.data = block->memory + i * (page_bytes_ / sizeof(float));
-      page.block = block.get();
+      page.block = block;
       page.next_free = block->free;
       block->free = &page;
     }
     free_ += count;
-    empty_.PushFront(block.release());
+    block->self = made.begin();
+    empty_.splice(empty_.begin(), made);
     return OkStatus();
   }
 
@@ -198,15 +171,11 @@ class PagePool {
   Page* Take() {
     // The first block with a free page has the fewest, in general, so that the others can become
     // empty.
-    Block* block = partly_used_.front();
-    if (block == nullptr) {
-      block = empty_.front();
-      empty_.Remove(block);
-      partly_used_.PushFront(block);
-    }
+    if (partly_used_.empty()) partly_used_.splice(partly_used_.begin(), empty_, empty_.begin());
+    Block* const block = &partly_used_.front();
     Page* const page = block->free;
     block->free = page->next_free;
-    if (++block->used == block->capacity) partly_used_.Remove(block);
+    if (++block->used == block->capacity) full_.splice(full_.begin(), partly_used_, block->self);
     page->references = 1;
     ++used_;
     --free_;
@@ -219,15 +188,14 @@ class PagePool {
     assert(page->references > 0);
     if (--page->references > 0) return;
     Block* const block = page->block;
-    if (block->used-- == block->capacity) partly_used_.PushFront(block);
+    if (block->used-- == block->capacity) {
+      partly_used_.splice(partly_used_.begin(), full_, block->self);
+    }
     page->next_free = block->free;
     block->free = page;
     --used_;
     ++free_;
-    if (block->used == 0) {
-      partly_used_.Remove(block);
-      empty_.PushFront(block);
-    }
+    if (block->used == 0) empty_.splice(empty_.begin(), partly_used_, block->self);
     GiveBackSurplus();
   }
 
@@ -238,34 +206,31 @@ class PagePool {
   void GiveBackSurplus() {
     const size_t kept = grows_ ? used_ / 4 : used_;
     if (takes_ >= kRunsOfAWindow * std::max(used_, block_pages_)) {
-      while (empty_.size() > 1 && least_free_ >= static_cast<size_t>(empty_.front()->capacity)) {
-        least_free_ -= static_cast<size_t>(empty_.front()->capacity);
-        GiveBack(empty_.front());
+      while (empty_.size() > 1 && least_free_ >= NextPages()) {
+        least_free_ -= NextPages();
+        GiveBack();
       }
       takes_ = 0;
       least_free_ = free_;
     }
-    while (empty_.size() > 1 && free_ >= kept + static_cast<size_t>(empty_.front()->capacity)) {
-      GiveBack(empty_.front());
-    }
+    while (empty_.size() > 1 && free_ >= kept + NextPages()) GiveBack();
   }
 
   // Gives every empty block back that `needed` free pages do not need.
   void GiveBackAllBut(size_t needed) {
-    while (empty_.size() > 0 && free_ >= needed + static_cast<size_t>(empty_.front()->capacity)) {
-      GiveBack(empty_.front());
-    }
+    while (!empty_.empty() && free_ >= needed + NextPages()) GiveBack();
   }
 
  private:
-  void GiveBack(Block* block) {
-    empty_.Remove(block);
-    const size_t count = static_cast<size_t>(block->capacity);
-    memory_->Free(block->memory, count * page_bytes_);
+  // Of the empty block that is given back next, and giving it back.
+  size_t NextPages() const { return static_cast<size_t>(empty_.front().capacity); }
+  void GiveBack() {
+    const size_t count = NextPages();
+    memory_->Free(empty_.front().memory, count * page_bytes_);
     budget_->Give(count * page_bytes_);
     free_ -= count;
     least_free_ = std::min(least_free_, free_);
-    delete block;
+    empty_.pop_front();
   }
 
   ArenaBudget* const budget_;
@@ -278,8 +243,9 @@ class PagePool {
   // Of the window that GiveBackSurplus() looks at: pages that were taken, and the fewest that were free.
   size_t takes_ = 0;
   size_t least_free_ = 0;
-  BlockList partly_used_;
-  BlockList empty_;
+  std::list<Block> partly_used_;
+  std::list<Block> empty_;
+  std::list<Block> full_;
 };
 
 // What a slot holds of fields that share pages.
@@ -335,17 +301,10 @@ size_t ArenaBudget::Take(size_t bytes_each, size_t count) {
 void ArenaBudget::Give(size_t bytes) { taken_.fetch_sub(bytes, std::memory_order_relaxed); }
 
 struct StateArena::Run::Impl {
-  struct PageCopy {
-    float* to;
-    const float* from;
-    size_t count;
-  };
-
   StateArena::Impl* arena = nullptr;
   std::unique_ptr<Impl> next_idle;
   std::vector<Slot> slots;     // [sequence]
   std::vector<RunList> lists;  // [sequence][list]; as many as any run before has had
-  std::vector<PageCopy> copies;
 
   const RunList& at(FieldId field, int sequence) const;
 };
@@ -432,6 +391,22 @@ struct StateArena::Impl {
     --num_slots;
   }
 
+  // Calls use(rows in memory, how many values) for the rows of `lists`, field after field, those of
+  // a page together, until an error.
+  template <typename Use>
+  Status ForEachRows(const std::vector<PageList>& lists, const Use& use) const {
+    for (size_t f = 0; f < fields.size(); ++f) {
+      const PageList& list = lists[list_of[f]];
+      const int page_rows = shared[list_of[f]].rows();
+      for (int done = 0; done < list.rows; done += page_rows) {
+        SRU_RETURN_IF_ERROR(
+            use(list.pages[done / page_rows]->data + places[f].offset,
+                std::min(list.rows - done, page_rows) * static_cast<size_t>(fields[f].width)));
+      }
+    }
+    return OkStatus();
+  }
+
   static void AddReferences(std::vector<PageList>* lists) {
     for (PageList& list : *lists) {
       for (Page* page : list.pages) ++page->references;
@@ -502,6 +477,71 @@ struct StateArena::Impl {
     if (page->references - page->leaving <= 1) return false;
     ++page->leaving;
     return true;
+  }
+
+  // Finds out which pages a run needs, and makes room for the bookkeeping of TakePages() and
+  // Commit(). Throws std::bad_alloc.
+  Status PlanRun(const Slot* run_slots, const int* rows_added, int count, AxisId axis,
+                 Run::Impl* run) SRU_LOCKS_REQUIRED(mutex) {
+    const size_t num_lists = shared.size();
+    if (run->lists.size() < count * num_lists) run->lists.resize(count * num_lists);
+    run->slots.reserve(count);
+    const uint64_t call = ++calls;
+    std::fill(needed.begin(), needed.end(), 0);
+    for (int i = 0; i < count; ++i) {
+      if (run_slots[i] == kNoSlot) continue;
+      SlotState* slot = nullptr;
+      SRU_RETURN_IF_ERROR(FindOnce(run_slots[i], call, &slot));
+      const int added = rows_added != nullptr ? rows_added[i] : 0;
+      if (added < 0) {
+        return InvalidArgument("a run adds ", added, " rows to sequence ", i,
+                               ", expected 0 or more");
+      }
+      for (size_t l = 0; l < num_lists; ++l) {
+        PageList& held = slot->lists[l];
+        RunList& list = run->lists[i * num_lists + l];
+        const bool replaces = shared[l].axis == axis && !shared[l].grows;
+        list.rows_after = replaces ? 1 : held.rows;
+        list.kept = replaces ? 0 : held.pages.size();
+        if (shared[l].axis == axis && shared[l].grows && added > 0) {
+          constexpr int kMost = std::numeric_limits<int>::max();
+          if (added > kMost - held.rows) {
+            return InvalidArgument("a run adds ", added, " rows to the field ",
+                                   fields[shared[l].fields.front()].name, ", which has ", held.rows,
+                                   ", expected at most ", kMost, " in all");
+          }
+          list.rows_after += added;
+          if (held.rows % kStatePageRows != 0 && MustLeave(held.pages.back(), call)) --list.kept;
+        }
+        const size_t num_pages = shared[l].PagesOf(list.rows_after);
+        needed[l] += num_pages - list.kept;
+        list.new_pages.reserve(num_pages - list.kept);
+        ReserveAsItGrows(&held.pages, num_pages);
+        ReserveAsItGrows(&list.pages, num_pages);
+      }
+    }
+    return OkStatus();
+  }
+
+  // Gives the sequences of a run the pages that have been planned and reserved. Nothing fails.
+  void TakePages(Run::Impl* run) SRU_LOCKS_REQUIRED(mutex) {
+    for (size_t i = 0; i < run->slots.size(); ++i) {
+      for (size_t l = 0; l < shared.size(); ++l) {
+        RunList& list = run->lists[i * shared.size() + l];
+        list.rows = 0;
+        list.replaced = nullptr;
+        list.pages.clear();
+        if (run->slots[i] == kNoSlot) continue;
+        const PageList& held = slots[run->slots[i]].lists[l];
+        list.rows = held.rows;
+        for (size_t p = 0; p < list.kept; ++p) list.pages.push_back(held.pages[p]->data);
+        for (size_t more = shared[l].PagesOf(list.rows_after) - list.kept; more > 0; --more) {
+          list.new_pages.push_back(pools[l].Take());
+          list.pages.push_back(list.new_pages.back()->data);
+        }
+        if (list.kept < held.pages.size()) list.replaced = held.pages.back()->data;
+      }
+    }
   }
 
   // Ends a run: its pages that have not gone to a slot are free again.
@@ -622,18 +662,11 @@ Status StateArena::Take(Slot slot, State* state) const try {
   }
   std::vector<float> values(count);
   float* to = values.data();
-  for (size_t f = 0; f < rows.size(); ++f) {
-    const std::vector<Page*>& pages = held->lists[impl_->list_of[f]].pages;
-    const int page_rows = impl_->shared[impl_->list_of[f]].rows();
-    const size_t width = impl_->fields[f].width;
-    for (int done = 0; done < rows[f];) {
-      const float* const from = pages[done / page_rows]->data + impl_->places[f].offset;
-      const int here = std::min(rows[f] - done, page_rows);
-      SRU_RETURN_IF_ERROR(impl_->memory->CopyOut(to, from, here * width));
-      to += here * width;
-      done += here;
-    }
-  }
+  SRU_RETURN_IF_ERROR(impl_->ForEachRows(held->lists, [&](const float* from, size_t more) {
+    Status status = impl_->memory->CopyOut(to, from, more);
+    to += more;
+    return status;
+  }));
   state->rows = std::move(rows);
   state->values = std::move(values);
   return OkStatus();
@@ -691,19 +724,12 @@ Status StateArena::Put(Slot slot, const State& state) try {
       }
     }
   }
-  Status status;
   const float* from = state.values.data();
-  for (size_t f = 0; f < num_fields && status.ok(); ++f) {
-    const size_t width = impl_->fields[f].width;
-    const int page_rows = impl_->shared[impl_->list_of[f]].rows();
-    for (int done = 0; done < state.rows[f] && status.ok();) {
-      Page* const page = made[impl_->list_of[f]].pages[done / page_rows];
-      const int here = std::min(state.rows[f] - done, page_rows);
-      status = impl_->memory->CopyIn(page->data + impl_->places[f].offset, from, here * width);
-      from += here * width;
-      done += here;
-    }
-  }
+  const Status status = impl_->ForEachRows(made, [&](float* to, size_t more) {
+    Status copied = impl_->memory->CopyIn(to, from, more);
+    from += more;
+    return copied;
+  });
   const MutexLock lock(&impl_->mutex);
   if (status.ok()) held->lists.swap(made);
   impl_->ReleaseAll(&made);
@@ -727,7 +753,6 @@ StateArena::Stats StateArena::stats() const {
 Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count, AxisId axis,
                             Run* run) try {
   *run = Run();  // what it was before ends now
-  const size_t num_lists = impl_->shared.size();
   std::unique_ptr<Run::Impl> begun;
   {
     const MutexLock lock(&impl_->mutex);
@@ -740,89 +765,12 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
   // From here on it gives back what it holds when this function returns early.
   Run ending;
   ending.impl_ = std::move(begun);
-  Run::Impl& r = *ending.impl_;
-  r.copies.clear();
-  if (r.lists.size() < count * num_lists) r.lists.resize(count * num_lists);
-
   {
     const MutexLock lock(&impl_->mutex);
-    // What is needed, and memory for the bookkeeping of this call and of Commit().
-    const uint64_t call = ++impl_->calls;
-    std::fill(impl_->needed.begin(), impl_->needed.end(), 0);
-    size_t num_copies = 0;
-    for (int i = 0; i < count; ++i) {
-      if (slots[i] == kNoSlot) continue;
-      Impl::SlotState* slot = nullptr;
-      SRU_RETURN_IF_ERROR(impl_->FindOnce(slots[i], call, &slot));
-      const int added = rows_added != nullptr ? rows_added[i] : 0;
-      if (added < 0) {
-        return InvalidArgument("a run adds ", added, " rows to sequence ", i,
-                               ", expected 0 or more");
-      }
-      for (size_t l = 0; l < num_lists; ++l) {
-        const SharedPages& shared = impl_->shared[l];
-        PageList& held = slot->lists[l];
-        RunList& list = r.lists[i * num_lists + l];
-        const bool replaces = shared.axis == axis && !shared.grows;
-        list.rows_after = replaces ? 1 : held.rows;
-        list.kept = replaces ? 0 : held.pages.size();
-        if (shared.axis == axis && shared.grows && added > 0) {
-          if (added > std::numeric_limits<int>::max() - held.rows) {
-            return InvalidArgument("a run adds ", added, " rows to the field ",
-                                   impl_->fields[shared.fields.front()].name, ", which has ",
-                                   held.rows, ", expected at most ",
-                                   std::numeric_limits<int>::max(), " in all");
-          }
-          list.rows_after += added;
-          if (held.rows % kStatePageRows != 0 && Impl::MustLeave(held.pages.back(), call)) {
-            --list.kept;
-            num_copies += shared.fields.size();
-          }
-        }
-        const size_t num_pages = shared.PagesOf(list.rows_after);
-        impl_->needed[l] += num_pages - list.kept;
-        list.new_pages.reserve(num_pages - list.kept);
-        ReserveAsItGrows(&held.pages, num_pages);
-        ReserveAsItGrows(&list.pages, num_pages);
-      }
-    }
-    r.copies.reserve(num_copies);
-    r.slots.reserve(count);
+    SRU_RETURN_IF_ERROR(impl_->PlanRun(slots, rows_added, count, axis, ending.impl_.get()));
     SRU_RETURN_IF_ERROR(impl_->ReserveNeeded());
-
-    // Nothing fails from here on.
-    r.slots.assign(slots, slots + count);
-    for (size_t i = 0; i < r.slots.size(); ++i) {
-      const PageList* const of_slot =
-          slots[i] != kNoSlot ? impl_->slots[slots[i]].lists.data() : nullptr;
-      for (size_t l = 0; l < num_lists; ++l) {
-        const SharedPages& shared = impl_->shared[l];
-        RunList& list = r.lists[i * num_lists + l];
-        list.rows = 0;
-        list.replaced = nullptr;
-        list.pages.clear();
-        if (of_slot == nullptr) continue;
-        const PageList& held = of_slot[l];
-        list.rows = held.rows;
-        for (size_t p = 0; p < list.kept; ++p) list.pages.push_back(held.pages[p]->data);
-        for (size_t more = shared.PagesOf(list.rows_after) - list.kept; more > 0; --more) {
-          list.new_pages.push_back(impl_->pools[l].Take());
-          list.pages.push_back(list.new_pages.back()->data);
-        }
-        if (list.kept == held.pages.size()) continue;
-        list.replaced = held.pages.back()->data;
-        if (!shared.grows || impl_->memory->runs_copy_pages()) continue;
-        for (const FieldId field : shared.fields) {
-          const size_t offset = impl_->places[field].offset;
-          const size_t rows = held.rows % kStatePageRows;
-          r.copies.push_back({list.pages[list.kept] + offset, list.replaced + offset,
-                              rows * impl_->fields[field].width});
-        }
-      }
-    }
-  }
-  for (const Run::Impl::PageCopy& copy : r.copies) {
-    SRU_RETURN_IF_ERROR(impl_->memory->CopyWithin(copy.to, copy.from, copy.count));
+    ending.impl_->slots.assign(slots, slots + count);
+    impl_->TakePages(ending.impl_.get());
   }
   *run = std::move(ending);
   return OkStatus();
@@ -874,6 +822,15 @@ size_t StateArena::Run::offset(FieldId field) const { return impl_->arena->place
 
 const float* StateArena::Run::copied_from(FieldId field, int sequence) const {
   return impl_->at(field, sequence).replaced;
+}
+
+void StateArena::Run::CopySharedRows(FieldId field, int sequence) const {
+  const float* const from = copied_from(field, sequence);
+  if (from == nullptr) return;
+  const int before = rows(field, sequence);
+  std::copy_n(from + offset(field),
+              static_cast<size_t>(impl_->arena->fields[field].width) * (before % kStatePageRows),
+              pages(field, sequence)[before / kStatePageRows] + offset(field));
 }
 
 void StateArena::Run::Commit() {

@@ -64,10 +64,6 @@ class ArenaMemory {
   // Return when the copy is done.
   virtual Status CopyIn(float* to, const float* from, size_t count) = 0;   // from host memory
   virtual Status CopyOut(float* to, const float* from, size_t count) = 0;  // to host memory
-  virtual Status CopyWithin(float* to, const float* from, size_t count) = 0;
-  // Whether runs copy the rows of shared pages themselves, with Run::copied_from(). BeginRun() copies
-  // them by CopyWithin() otherwise, one page after the other.
-  virtual bool runs_copy_pages() const { return false; }
 };
 
 // Memory of the processor.
@@ -157,9 +153,11 @@ class StateArena {
     const std::vector<float*>& pages(FieldId field, int sequence) const;
     size_t offset(FieldId field) const;
     // Of a growing field: if another slot shares the page of the last row before this run, that
-    // page; pages() has one of the run's own in its place, which needs those of the rows() that
-    // were in it, unless BeginRun() has copied them. Null if there is nothing to copy.
+    // page; pages() has one of the run's own in its place, to which the run copies those of the
+    // rows() that were in it. Null if there is nothing to copy.
     const float* copied_from(FieldId field, int sequence) const;
+    // Copies them, in memory of the processor.
+    void CopySharedRows(FieldId field, int sequence) const;
 
     // Every slot goes on from what this run has written. This ends the run.
     void Commit();

@@ -20,16 +20,6 @@ void Copy(const std::vector<double>& from, float* to) {
   std::transform(from.begin(), from.end(), to, [](double v) { return static_cast<float>(v); });
 }
 
-class ReferenceWorkspace : public Workspace {
- public:
-  explicit ReferenceWorkspace(const WorkspaceLimits& limits) : limits_(limits) {}
-  const WorkspaceLimits& limits() const override { return limits_; }
-  size_t bytes() const override { return 0; }
-
- private:
-  WorkspaceLimits limits_;
-};
-
 class ReferenceExecutable : public Executable {
  public:
   ReferenceExecutable(const StackSpec& spec, const CompileOptions& options, const Storage& storage)
@@ -39,7 +29,7 @@ class ReferenceExecutable : public Executable {
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
-    *workspace = std::make_unique<ReferenceWorkspace>(limits);
+    *workspace = std::make_unique<reference::EmptyWorkspace<Workspace, WorkspaceLimits>>(limits);
     return OkStatus();
   }
 

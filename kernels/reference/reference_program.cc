@@ -18,16 +18,6 @@
 namespace sru::kernels::reference {
 namespace {
 
-class Workspace : public ProgramWorkspace {
- public:
-  explicit Workspace(const ProgramLimits& limits) : limits_(limits) {}
-  const ProgramLimits& limits() const override { return limits_; }
-  size_t bytes() const override { return 0; }
-
- private:
-  ProgramLimits limits_;
-};
-
 // Rows [begin, end) of an axis: those of one sequence.
 struct RowRange {
   int begin = 0;
@@ -459,6 +449,7 @@ class Evaluation {
     const Matrix& x = values_[op.x];
     for (int b = 0; b < num_sequences(axis()); ++b) {
       int s = states_[axis()].run.rows(op.field, b);
+      states_[axis()].run.CopySharedRows(op.field, b);
       for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t, ++s) {
         CopyRow(x.row(t), x.width, FieldRow(op.field, b, s));
       }
@@ -609,7 +600,9 @@ class Executable : public ProgramExecutable {
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
     return CatchBadAlloc("making a workspace", [&] {
       Status status = ValidateLimits(program_, limits);
-      if (status.ok()) *workspace = std::make_unique<Workspace>(limits);
+      if (status.ok()) {
+        *workspace = std::make_unique<EmptyWorkspace<ProgramWorkspace, ProgramLimits>>(limits);
+      }
       return status;
     });
   }

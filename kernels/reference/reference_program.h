@@ -10,6 +10,18 @@
 
 namespace sru::kernels::reference {
 
+// A workspace without memory, for this backend allocates as it runs.
+template <typename Interface, typename Limits>
+class EmptyWorkspace : public Interface {
+ public:
+  explicit EmptyWorkspace(const Limits& limits) : limits_(limits) {}
+  const Limits& limits() const override { return limits_; }
+  size_t bytes() const override { return 0; }
+
+ private:
+  const Limits limits_;
+};
+
 // Backend::Compile(); `storage` is that of the weights and of the rows that they multiply.
 Status CompileProgram(const Program& program, const CompileOptions& options, const Storage& storage,
                       std::unique_ptr<ProgramExecutable>* executable);

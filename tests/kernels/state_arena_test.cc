@@ -65,19 +65,11 @@ class Memory final : public ArenaMemory {
   Status CopyOut(float* to, const float* from, size_t count) override {
     return MustFail() ? Failure() : host_->CopyOut(to, from, count);
   }
-  Status CopyWithin(float* to, const float* from, size_t count) override {
-    if (MustFail()) return Failure();
-    ++copies_within_;
-    return host_->CopyWithin(to, from, count);
-  }
-  bool runs_copy_pages() const override { return runs_copy_pages_; }
 
-  void LetRunsCopyPages() { runs_copy_pages_ = true; }
   // The call after `calls` others fails, once; -1 = none does.
   void FailAfter(int calls) { fail_after_ = calls; }
   int64_t allocations() const { return allocations_; }
   int64_t frees() const { return frees_; }
-  int64_t copies_within() const { return copies_within_; }
   size_t held_bytes() const { return held_bytes_; }
 
   static Status Failure() { return Status(StatusCode::kDeviceLost, "the test's memory is lost"); }
@@ -88,11 +80,9 @@ class Memory final : public ArenaMemory {
   const std::unique_ptr<ArenaMemory> host_ = HostArenaMemory();
   std::mutex mutex_;
   std::map<float*, size_t> blocks_;
-  bool runs_copy_pages_ = false;
   std::atomic<int> fail_after_{-1};
   std::atomic<int64_t> allocations_{0};
   std::atomic<int64_t> frees_{0};
-  std::atomic<int64_t> copies_within_{0};
   std::atomic<size_t> held_bytes_{0};
 };
 
@@ -138,11 +128,19 @@ struct TestArena {
     Require(arena->BeginRun(slots, added, count, axis, &run));
     return run;
   }
-  // One run of one sequence of kRowAndCache: `row` replaces the fixed field, and `added` rows of `value`
-  // are added to the growing one.
-  Status TryStep(Slot slot, float row, int added, float value, bool commit = true) const;
+  // One run of one sequence of kRowAndCache: `row` replaces the fixed field, and `added` rows of
+  // `value` are added to the growing one. `copied` is set to whether the run got a page of its own
+  // for one that other slots share.
+  Status TryStep(Slot slot, float row, int added, float value, bool commit = true,
+                 bool* copied = nullptr) const;
   void Step(Slot slot, float row, int added, float value, bool commit = true) const {
     Require(TryStep(slot, row, added, value, commit));
+  }
+  // Whether that step had to copy a page.
+  bool StepCopies(Slot slot, float row, int added, float value) const {
+    bool copied = false;
+    Require(TryStep(slot, row, added, value, true, &copied));
+    return copied;
   }
 
   Memory* memory = nullptr;
@@ -153,10 +151,13 @@ const std::vector<FieldSpec> kRowAndCache = {{"state", 3, false}, {"cache", 2, t
 constexpr int kRow = 0;
 constexpr int kCache = 1;
 
-Status TestArena::TryStep(Slot slot, float row, int added, float value, bool commit) const {
+Status TestArena::TryStep(Slot slot, float row, int added, float value, bool commit,
+                          bool* copied) const {
   StateArena::Run run;
   SRU_RETURN_IF_ERROR(arena->BeginRun(&slot, &added, 1, 0, &run));
   std::fill_n(run.out(kRow, 0), 3, row);
+  if (copied != nullptr) *copied = run.copied_from(kCache, 0) != nullptr;
+  run.CopySharedRows(kCache, 0);
   for (int i = run.rows(kCache, 0); i < run.rows(kCache, 0) + added; ++i) {
     std::fill_n(run.pages(kCache, 0)[i / kStatePageRows] + i % kStatePageRows * 2, 2, value);
   }
@@ -197,20 +198,17 @@ TEST(StateArenaTest, CopiesShareUntilOneIsWrittenTo) {
   const size_t used = arena->stats().used_bytes;
   const Slot copy = arena.CopyOf(slot);
   EXPECT_EQ(arena->stats().used_bytes, used);
-  EXPECT_EQ(arena.memory->copies_within(), 0);
 
   // The full page stays shared; of the other one, the copy gets its own.
-  arena.Step(copy, 2, 1, 20);
-  EXPECT_EQ(arena.memory->copies_within(), 1);
+  EXPECT_TRUE(arena.StepCopies(copy, 2, 1, 20));
   EXPECT_EQ(arena->stats().used_bytes, used + 64 + 128) << "a row and a page";
   // Now it is the only one that holds it, as is the original.
-  arena.Step(copy, 3, 1, 30);
-  arena.Step(slot, 4, 1, 40);
-  EXPECT_EQ(arena.memory->copies_within(), 1);
+  EXPECT_FALSE(arena.StepCopies(copy, 3, 1, 30));
+  EXPECT_FALSE(arena.StepCopies(slot, 4, 1, 40));
 }
 
-// Of slots that share a page and add to it in one run, the last one keeps it; a slot that shares it and is
-// not in the run keeps the others from it.
+// Of slots that share a page and add to it in one run, the last one keeps it; a slot that shares it
+// and is not in the run keeps the others from it.
 TEST(StateArenaTest, TheLastOfARunThatSharesAPageKeepsIt) {
   for (const bool others_share : {false, true}) {
     const TestArena arena(kRowAndCache);
@@ -220,9 +218,10 @@ TEST(StateArenaTest, TheLastOfARunThatSharesAPageKeepsIt) {
     if (others_share) arena.CopyOf(first);
     const int added[] = {1, 1, 1};
     for (const bool commit : {false, true}) {
-      const int copies = arena.memory->copies_within();
       StateArena::Run run = arena.Begin(slots, added, 3);
-      EXPECT_EQ(arena.memory->copies_within() - copies, others_share ? 3 : 2);
+      int copies = 0;
+      for (const int b : {0, 1, 2}) copies += run.copied_from(kCache, b) != nullptr ? 1 : 0;
+      EXPECT_EQ(copies, others_share ? 3 : 2);
       if (commit) run.Commit();
     }
   }
@@ -237,35 +236,32 @@ TEST(StateArenaTest, FieldsOfAnAxisShareTheirPages) {
   const size_t page = 16 * (3 + 20) * sizeof(float);
   const size_t other_page = 16 * (2 + 1) * sizeof(float);
   const size_t row = (16 + 32) * sizeof(float);  // in whole cache lines
-  for (const bool runs_copy : {false, true}) {
-    const TestArena arena(kLayers, size_t{1} << 30, kAxesOfLayers);
-    if (runs_copy) arena.memory->LetRunsCopyPages();
-    const Slot slot = arena.New();
-    int added = 5;
-    StateArena::Run run = arena.Begin(&slot, &added, 1);
-    for (const FieldId f : {0, 2}) {
-      EXPECT_EQ(run.pages(f, 0), run.pages(0, 0));
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(run.pages(f, 0)[0] + run.offset(f)) % 64, 0u);
-    }
-    run.Commit();
-    EXPECT_EQ(arena->stats().used_bytes, page + row);
-    added = kStatePageRows + 1;
-    run = arena.Begin(&slot, &added, 1, 1);
-    EXPECT_EQ(run.out(1, 0), nullptr);
-    run.Commit();
-    EXPECT_EQ(arena->stats().used_bytes, page + row + 2 * other_page);
-
-    // A copy that adds to one axis gets its own page of it, with the rows of all fields in it.
-    const Slot copy = arena.CopyOf(slot);
-    added = kStatePageRows;
-    run = arena.Begin(&copy, &added, 1);
-    EXPECT_EQ(arena.memory->copies_within(), runs_copy ? 0 : 2);
-    EXPECT_EQ(run.copied_from(3, 0), nullptr);
-    run.Commit();
-    EXPECT_EQ(arena->stats().used_bytes, 3 * page + 2 * row + 2 * other_page);
-    for (const Slot used : {slot, copy}) arena->Free(used);
-    EXPECT_EQ(arena->stats().used_bytes, 0u);
+  const TestArena arena(kLayers, size_t{1} << 30, kAxesOfLayers);
+  const Slot slot = arena.New();
+  int added = 5;
+  StateArena::Run run = arena.Begin(&slot, &added, 1);
+  for (const FieldId f : {0, 2}) {
+    EXPECT_EQ(run.pages(f, 0), run.pages(0, 0));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(run.pages(f, 0)[0] + run.offset(f)) % 64, 0u);
   }
+  run.Commit();
+  EXPECT_EQ(arena->stats().used_bytes, page + row);
+  added = kStatePageRows + 1;
+  run = arena.Begin(&slot, &added, 1, 1);
+  EXPECT_EQ(run.out(1, 0), nullptr);
+  run.Commit();
+  EXPECT_EQ(arena->stats().used_bytes, page + row + 2 * other_page);
+
+  // A copy that adds to one axis gets its own page of it, with the rows of all fields in it.
+  const Slot copy = arena.CopyOf(slot);
+  added = kStatePageRows;
+  run = arena.Begin(&copy, &added, 1);
+  for (const FieldId f : {0, 2}) EXPECT_NE(run.copied_from(f, 0), nullptr);
+  EXPECT_EQ(run.copied_from(3, 0), nullptr);
+  run.Commit();
+  EXPECT_EQ(arena->stats().used_bytes, 3 * page + 2 * row + 2 * other_page);
+  for (const Slot used : {slot, copy}) arena->Free(used);
+  EXPECT_EQ(arena->stats().used_bytes, 0u);
 }
 
 TEST(StateArenaTest, FieldsThatSharePagesHaveAsManyRows) {
@@ -327,7 +323,6 @@ TEST(StateArenaTest, ReorderMovesNoValues) {
   const int parents[] = {2, 2, 1, 0};
   ASSERT_TRUE(arena->Reorder(slots, parents, 4).ok());
   EXPECT_EQ(arena.memory->allocations(), allocations);
-  EXPECT_EQ(arena.memory->copies_within(), 0);
   for (int i = 0; i < 4; ++i) {
     const State state = arena.Held(slots[i]);
     EXPECT_EQ(state.rows[kCache], parents[i]);
@@ -622,8 +617,6 @@ class RandomOperations {
               static_cast<int64_t>(fields_.size()));
   }
 
-  void LetRunsCopyPages() { arena_.memory->LetRunsCopyPages(); }
-  int64_t copies_within() const { return arena_.memory->copies_within(); }
   int64_t refusals() const { return refusals_; }
   int64_t failures() const { return failures_; }
   int64_t commits() const { return commits_; }
@@ -790,13 +783,7 @@ class RandomOperations {
     if (writes) after.rows += added;
     EXPECT_EQ(run.rows(f, sequence), before.rows);
     EXPECT_EQ(pages.size(), (after.rows + kStatePageRows - 1) / kStatePageRows);
-    // Where runs copy pages themselves, the rows of the last page, if that was shared.
-    const float* const shared = run.copied_from(f, sequence);
-    if (shared != nullptr && arena_.memory->runs_copy_pages()) {
-      const int first = before.rows - before.rows % kStatePageRows;
-      std::copy_n(shared + run.offset(f), (before.rows - first) * width,
-                  pages[first / kStatePageRows] + run.offset(f));
-    }
+    run.CopySharedRows(f, sequence);
     for (int row = 0; row < after.rows; ++row) {
       float* const values =
           pages[row / kStatePageRows] + run.offset(f) + row % kStatePageRows * width;
@@ -849,14 +836,6 @@ TEST_P(StateArenaRandomTest, HoldsWhatPlainVectorsHold) {
   operations.End();
   EXPECT_EQ(operations.refusals(), 0);
   EXPECT_GT(operations.commits(), 1000);
-}
-
-TEST_P(StateArenaRandomTest, RunsMayCopySharedPagesThemselves) {
-  RandomOperations operations(GetParam(), size_t{1} << 30, 0, 4);
-  operations.LetRunsCopyPages();
-  operations.Go(4000, 1);
-  operations.End();
-  EXPECT_EQ(operations.copies_within(), 0);
 }
 
 TEST_P(StateArenaRandomTest, RefusalsChangeNothing) {

@@ -467,6 +467,7 @@ class ProgramRun {
       const std::vector<float*>& pages = ws_.runs[axis].pages(op.field, b);
       const size_t offset = ws_.runs[axis].offset(op.field);
       int row = ws_.runs[axis].rows(op.field, b);
+      ws_.runs[axis].CopySharedRows(op.field, b);
       for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t, ++row) {
         std::copy_n(Row(op.x, t), width,
                     pages[row / kStatePageRows] + offset + (row % kStatePageRows) * width);

@@ -29,12 +29,6 @@ class GpuArenaMemory : public ArenaMemory {
   Status CopyOut(float* to, const float* from, size_t count) override {
     return Copy([&](Stream& stream) { return stream.CopyToHost(to, from, count * sizeof(float)); });
   }
-  // By kernels that write to the pages anyway (row_operations.cuh): copies from here would each be waited
-  // for, and a step of a beam search has some for every hypothesis and field.
-  bool runs_copy_pages() const override { return true; }
-  Status CopyWithin(float* to, const float* from, size_t count) override {
-    return Copy([&](Stream& stream) { return stream.CopyWithin(to, from, count * sizeof(float)); });
-  }
 
  private:
   template <typename Enqueue>
