@@ -258,7 +258,6 @@ function(sru_backend_tests name program)
       cpu_int8:cpu,int8,auto cpu_bfloat16:cpu,bfloat16,auto cpu_bfloat16_amx:cpu,bfloat16,amx
       cpu_bfloat16_amx_emulated:cpu,bfloat16,amx_emulated
       cpu_bfloat16_avx512_bf16:cpu,bfloat16,avx512_bf16
-      cpu_bfloat16_onednn:cpu,bfloat16,onednn_bf16
       cpu_bfloat16_avx512:cpu,bfloat16,avx512 cpu_bfloat16_avx2:cpu,bfloat16,avx2
       cuda_host:cuda_host,float32,auto cuda_host_bfloat16:cuda_host,bfloat16,auto
       cuda_host_bfloat16_fused:cuda_host,bfloat16,auto

@@ -49,6 +49,15 @@ const BackendEntry* FindBackend(const std::string& name) {
   return nullptr;
 }
 
+// Of the entries for which `is` holds.
+std::vector<std::string> NamesOf(bool (*BackendEntry::*is)()) {
+  std::vector<std::string> names;
+  for (const BackendEntry& entry : kBackends) {
+    if ((entry.*is)()) names.emplace_back(entry.name);
+  }
+  return names;
+}
+
 Status CreateNamed(const std::string& name, const BackendOptions& options,
                    std::unique_ptr<Backend>* backend, Warnings* warnings) {
   if (const BackendEntry* const entry = FindBackend(name)) {
@@ -76,13 +85,9 @@ bool BackendHasDevices(const std::string& name) {
   return entry != nullptr && entry->has_devices;
 }
 
-std::vector<std::string> AvailableBackends() {
-  std::vector<std::string> names;
-  for (const BackendEntry& entry : kBackends) {
-    if (entry.is_available()) names.emplace_back(entry.name);
-  }
-  return names;
-}
+std::vector<std::string> AvailableBackends() { return NamesOf(&BackendEntry::is_available); }
+
+std::vector<std::string> BuiltBackends() { return NamesOf(&BackendEntry::is_built); }
 
 Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend) {
   return CreateBackend(name, BackendOptions(), backend);
@@ -125,14 +130,6 @@ Status ChooseBackend(const std::string& name, const BackendOptions& options,
                           }});
   }
   return CreateFirst(candidates, backend, warnings);
-}
-
-std::vector<std::string> BuiltBackends() {
-  std::vector<std::string> names;
-  for (const BackendEntry& entry : kBackends) {
-    if (entry.is_built()) names.emplace_back(entry.name);
-  }
-  return names;
 }
 
 Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const RaggedBatch& batch,

@@ -365,22 +365,10 @@ class Validator : public ProgramVisitor {
                  FieldName(field) + ", which " + ValueName(writer) + " writes");
   }
 
-  // The operation that has a type of output, and with what.
-  static const char* MakerOf(OutputType type) {
-    switch (type) {
-      case OutputType::kRows:
-        return "rows";
-      case OutputType::kLogProb:
-        return "a predict with targets";
-      case OutputType::kCandidates:
-        return "a predict with counts";
-      case OutputType::kPicked:
-        return "a predict with sampling";
-      case OutputType::kAttention:
-        return "an attend";
-    }
-    return nullptr;
-  }
+  // The operation that has a type of output, and with what, in the enum's order.
+  static constexpr const char* kMakers[] = {"rows", "a predict with targets",
+                                            "a predict with counts", "a predict with sampling",
+                                            "an attend"};
 
   // Whether an operation has results of a type, and whether this one does.
   struct ResultCheck : OperationVisitor {
@@ -396,19 +384,20 @@ class Validator : public ProgramVisitor {
 
   // The type of output that a value has.
   Status CheckOutputType(const OutputSpec& output) const {
-    if (MakerOf(output.type) == nullptr) {
+    const auto type = static_cast<size_t>(output.type);
+    if (type >= std::size(kMakers)) {
       return Error("type", "rows, log_prob, candidates, picked or attention",
                    static_cast<int>(output.type));
     }
     if (output.type == OutputType::kRows) {
       return WidthOf(output.value) > 0
                  ? OkStatus()
-                 : Error("type", "log_prob, candidates or picked", MakerOf(output.type));
+                 : Error("type", "log_prob, candidates or picked", kMakers[type]);
     }
     ResultCheck check(output.type);
     VisitOperation(program_, output.value, check);
     if (check.is_there) return OkStatus();
-    return Error("value", MakerOf(output.type),
+    return Error("value", kMakers[type],
                  ValueName(output.value) + (check.is_known ? " without" : ""));
   }
 

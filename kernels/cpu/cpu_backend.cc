@@ -76,8 +76,6 @@ class CpuBackend : public Backend {
         isa_.name + ": float32 oneDNN products, " + VectorTargetName() + " scan; bfloat16 ";
     if (isa_.tiles != nullptr) {
       text += std::string(isa_.tiles->name) + " with the scan between";
-    } else if (isa_.products == BFloat16Products::kOneDnn) {
-      text += "oneDNN products";
     } else {
       text += "rounded, products in float32";
     }
@@ -91,8 +89,7 @@ class CpuBackend : public Backend {
   PackedBytes packed_bytes(DataType dtype) const override {
     PackedBytes bytes = RowOf(dtype).bytes;
     if (dtype == DataType::kBFloat16 && isa_.tiles == nullptr) {
-      bytes.activation = sizeof(float);
-      if (isa_.products == BFloat16Products::kFloat32) bytes.weight = sizeof(float);
+      bytes.activation = bytes.weight = sizeof(float);
     }
     return bytes;
   }
@@ -154,9 +151,7 @@ class CpuBackend : public Backend {
       case DataType::kBFloat16:
         arithmetic->rounding = Rounding::kBFloat16;
         arithmetic->rounds_embedding = true;
-        if (isa_.products == BFloat16Products::kOneDnn) {
-          arithmetic->products = ProductType::kBFloat16;
-        }
+        if (isa_.multiplies_bfloat16) arithmetic->products = ProductType::kBFloat16;
         return OkStatus();
       case DataType::kInt8:
         arithmetic->rounds_embedding = true;

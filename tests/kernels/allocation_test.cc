@@ -72,8 +72,8 @@ int64_t AllocationsOfOneProduct() {
   ProductRunner runner(product);
   const AlignedBuffer x(64 * 16);
   AlignedBuffer y(64 * 16);
-  runner.Run(x.data(), 64, y.data());
-  return CountAllocations([&] { runner.Run(x.data(), 64, y.data()); });
+  runner.Run(product, x.data(), 64, y.data());
+  return CountAllocations([&] { runner.Run(product, x.data(), 64, y.data()); });
 }
 
 class AllocationTest : public ::testing::TestWithParam<DataType> {};

@@ -24,12 +24,12 @@ using ::sru::testing::Guarded;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-void ForEachKernel(const std::function<void(const ByteKernel&, const std::string&)>& use) {
-  if (HasAvx512Vnni()) use(VnniByteKernel(), VnniByteKernel().name());
+void ForEachByteKernel(const std::function<void(const Int8Kernel&, const std::string&)>& use) {
+  if (HasAvx512Vnni()) use(VnniInt8Kernel(), VnniInt8Kernel().name());
   for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
     hwy::SetSupportedTargetsForTest(left & -left);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    use(PairByteKernel(), PairByteKernel().name());
+    use(PairInt8Kernel(), PairInt8Kernel().name());
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
@@ -83,7 +83,7 @@ TEST(ByteProductTest, HasTheBitsOfTheEquationsInEveryKernel) {
     for (const float activation : {0.0f, 30.0f}) {
       const Example e(k, n, activation);
       const FloatView bias = {e.bias.data(), e.bias.size()};
-      ForEachKernel([&, k = k, n = n](const ByteKernel& kernel, const std::string& name) {
+      ForEachByteKernel([&, k = k, n = n](const Int8Kernel& kernel, const std::string& name) {
         SCOPED_TRACE(name + ", " + std::to_string(k) + " by " + std::to_string(n) +
                      ", activation " + std::to_string(activation));
         const ByteMatrix matrix(e.view, k, n, bias, kernel);
@@ -122,7 +122,7 @@ TEST(ByteProductTest, TablesHaveTheSameBits) {
       const ByteScales scales(e.view, k, n, {e.bias.data(), e.bias.size()}, n, /*for_table=*/true);
       const std::vector<int32_t> ids = {0, 2, 1, 2, n - 1, n - 2};
       const std::vector<int32_t> which = {3, 0, 7};
-      ForEachKernel([&, k = k, n = n](const ByteKernel& kernel, const std::string& name) {
+      ForEachByteKernel([&, k = k, n = n](const Int8Kernel& kernel, const std::string& name) {
         for (const bool some : {false, true}) {
           SCOPED_TRACE(name + ", " + std::to_string(k) + " values" + (some ? ", some rows" : ""));
           ByteRows rounded;
@@ -141,7 +141,7 @@ TEST(ByteProductTest, TablesHaveTheSameBits) {
           Guarded<float> z(static_cast<size_t>(3) * call.count, kNaN);
           call.z = z.data();
           call.z_stride = call.count;
-          kernel.multiply_table(call);
+          kernel.multiply_byte_table(call);
           EXPECT_TRUE(z.IsIntact());
           for (int r = 0; r < 3; ++r) {
             for (int j = 0; j < call.count; ++j) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/common/row_probe.h"
+#include "kernels/cpu/base/bfloat16_rows.h"
 #include "kernels/cpu/base/library_calls.h"
 #include "kernels/cpu/isa/cpu_isa.h"
 
@@ -130,13 +131,22 @@ TEST_P(ProductTest, ARowHasTheSameBitsInAnyNumberOfRowsAndAtAnyPlace) {
       ProductRunner runner(product);
       const std::vector<float> x = values(size_t(most) * k);
       std::vector<float> y(size_t(most) * n);
-      runner.Run(x.data(), most, y.data());
+      const auto run = [&](const std::vector<float>& from, int rows) {
+        std::vector<BFloat16> rounded(from.size());
+        if (GetParam() == ProductType::kBFloat16) {
+          ToBFloat16Row(from.data(), from.size(), rounded.data());
+          runner.Run(product, rounded.data(), rows, y.data());
+        } else {
+          runner.Run(product, from.data(), rows, y.data());
+        }
+      };
+      run(x, most);
       const std::vector<float> expected = y;
       for (int rows = 1; rows <= most; ++rows) {
         const int first = static_cast<int>(random() % (most - rows + 1));
         std::vector<float> part(x.size(), std::numeric_limits<float>::quiet_NaN());
         std::copy_n(&x[size_t(first) * k], size_t(rows) * k, part.data());
-        runner.Run(part.data(), rows, y.data());
+        run(part, rows);
         ASSERT_EQ(std::memcmp(y.data(), &expected[size_t(first) * n], size_t(rows) * n * 4), 0)
             << rows << " rows from " << first;
       }

@@ -51,7 +51,7 @@ std::vector<TileArrangement> AllArrangements(TileUnit unit) {
     for (int blocks = 1; blocks <= 4 && rows * blocks <= kMostPieceRows; blocks *= 2) {
       for (int places : {0, 1, kMostPlaces}) {
         if (places > 0 && unit == TileUnit::kAvx512) continue;
-        for (int chunk_kib : {128, 256, 512}) all.push_back({rows, blocks, places, chunk_kib});
+        all.push_back({rows, blocks, places});
       }
     }
   }
@@ -60,19 +60,7 @@ std::vector<TileArrangement> AllArrangements(TileUnit unit) {
 
 std::string NameOf(const TileArrangement& a) {
   return "rows " + std::to_string(a.rows) + ", blocks " + std::to_string(a.blocks) + ", places " +
-         std::to_string(a.places) + ", KiB " + std::to_string(a.chunk_kib);
-}
-
-TEST(TileArrangementTest, TheTablesAreAmongAll) {
-  for (TileUnit unit : {TileUnit::kAvx512, TileUnit::kAmx}) {
-    const std::vector<TileArrangement> all = AllArrangements(unit);
-    for (int k = kTileDepth; k <= 4096; k += kTileDepth) {
-      for (int sequences : {1, 2, 3, 4, 8, 1000}) {
-        const TileArrangement chosen = ChooseTileArrangement(unit, k, sequences);
-        EXPECT_NE(std::find(all.begin(), all.end(), chosen), all.end()) << NameOf(chosen);
-      }
-    }
-  }
+         std::to_string(a.places);
 }
 
 // The vectors, pools and states of a ragged batch, after one another.
@@ -94,7 +82,7 @@ std::vector<float> RunArranged(const testing::RandomStack& stack, const TileKern
   return all;
 }
 
-// Every arrangement computes the bits of the table's.
+// Every arrangement computes the bits of the chosen one.
 void ExpectSameBits(const TileKernel& kernel) {
   struct Case {
     int input;
@@ -103,7 +91,7 @@ void ExpectSameBits(const TileKernel& kernel) {
     std::vector<int> lengths;
   };
   // Seven blocks: four, two and one. An input that is not as wide as the output gives four matrices;
-  // rows of 1,024 columns give chunks of 64, 128 and 256 rows.
+  // rows of 1,024 columns give chunks of 128 rows.
   for (const Case& c : {Case{218, 109, 0, {37}}, Case{218, 109, 0, {40, 1, 17}},
                         Case{218, 109, 0, {8, 8, 8, 8, 8, 8, 8, 8, 8}}, Case{218, 109, 50, {37}},
                         Case{1024, 24, 0, {70}}, Case{1024, 24, 0, {9, 150, 9, 9}}}) {
@@ -116,8 +104,6 @@ void ExpectSameBits(const TileKernel& kernel) {
     const testing::RandomStack stack(options, 1);
     const std::vector<float> expected = RunArranged(stack, kernel, nullptr, c.lengths);
     for (const TileArrangement& arrangement : AllArrangements(kernel.unit)) {
-      const bool is_one_chunk = c.input < 1024;
-      if (is_one_chunk && arrangement.chunk_kib != 256) continue;
       const std::vector<float> found = RunArranged(stack, kernel, &arrangement, c.lengths);
       ASSERT_EQ(expected.size(), found.size());
       EXPECT_EQ(std::memcmp(expected.data(), found.data(), found.size() * sizeof(float)), 0)

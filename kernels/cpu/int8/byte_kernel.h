@@ -53,24 +53,6 @@ struct ByteTableCall {
   size_t z_stride = 0;
 };
 
-struct ByteKernel {
-  const char* (*name)();
-  int depth;
-  size_t x_bytes;  // of a value of x
-  // r_j = x_j a to the nearest, within -127 and 127; zeros up to `padded`. For tables r_j + 127 is
-  // stored.
-  ByteRow (*round)(const float* x, int k, int padded, float a, bool for_table, void* rounded);
-  void (*multiply)(const ByteCall& call);
-  void (*multiply_table)(const ByteTableCall& call);
-};
-
-// By products of pairs of 16-bit numbers, which every instruction set has.
-const ByteKernel& PairByteKernel();
-// By AVX512_VNNI's products of four bytes: only for processors with HasAvx512Vnni() (cpu_isa.h).
-const ByteKernel& VnniByteKernel();
-// The faster one of those that the processor has and the process may use (ChooseCpuIsa()).
-const ByteKernel& BestByteKernel();
-
 }  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_INT8_BYTE_KERNEL_H_

@@ -37,7 +37,7 @@ void ByteRows::Add(size_t k) {
   if (x_.size() < bytes) x_ = AlignedArray<uint8_t>(bytes);
 }
 
-void ByteRows::Round(const ByteKernel& kernel, const float* x, const int32_t* which, int rows,
+void ByteRows::Round(const Int8Kernel& kernel, const float* x, const int32_t* which, int rows,
                      int k, const ByteScales& scales, bool for_table) {
   const size_t padded = PaddedBytes(k);
   for (int r = 0; r < rows; ++r) {
@@ -50,14 +50,14 @@ void ByteRows::Round(const ByteKernel& kernel, const float* x, const int32_t* wh
       a = largest < kInt8Tiny ? 0 : 127.0f / largest;
       scale = largest < kInt8Tiny ? 0 : 1.0f / (a * scales.multiplier);
     }
-    rows_[r] = kernel.round(row, k, static_cast<int>(padded), a, for_table,
-                            x_.data() + r * padded * kernel.x_bytes);
+    rows_[r] = kernel.round_bytes(row, k, static_cast<int>(padded), a, for_table,
+                                  x_.data() + r * padded * kernel.byte_size);
     rows_[r].scale = scale;
   }
 }
 
 ByteMatrix::ByteMatrix(const Int8View& weights, int k, int n, const FloatView& bias,
-                       const ByteKernel& kernel)
+                       const Int8Kernel& kernel)
     : kernel_(&kernel),
       k_(k),
       n_(n),
@@ -89,7 +89,7 @@ void ByteMatrix::Multiply(const float* x, int rows, bool relu, ByteRows* rounded
   call.rows = rows;
   call.y = y;
   call.y_stride = n_;
-  kernel_->multiply(call);
+  kernel_->multiply_bytes(call);
 }
 
 }  // namespace sru::kernels::cpu

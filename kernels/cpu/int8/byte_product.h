@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/int8/byte_kernel.h"
+#include "kernels/cpu/int8/int8_kernel.h"
 #include "kernels/program.h"
 
 namespace sru::kernels::cpu {
@@ -35,7 +36,7 @@ class ByteRows {
   // Makes room for kByteRows rows of k values. Throws std::bad_alloc.
   void Add(size_t k);
   // Rounds at most kByteRows rows: those that `which` names, or the first ones if it is null.
-  void Round(const ByteKernel& kernel, const float* x, const int32_t* which, int rows, int k,
+  void Round(const Int8Kernel& kernel, const float* x, const int32_t* which, int rows, int k,
              const ByteScales& scales, bool for_table);
 
   const void* x() const { return x_.data(); }
@@ -56,7 +57,7 @@ class ByteMatrix {
  public:
   // `weights` is [n][k]. Throws std::bad_alloc.
   ByteMatrix(const Int8View& weights, int k, int n, const FloatView& bias,
-             const ByteKernel& kernel = BestByteKernel());
+             const Int8Kernel& kernel = BestInt8Kernel());
 
   int k() const { return k_; }
   double operations(int rows) const { return 2.0 * rows * k_ * n_; }
@@ -66,7 +67,7 @@ class ByteMatrix {
   size_t bytes() const { return weights_.bytes() + scales_.bytes(); }
 
  private:
-  const ByteKernel* kernel_;
+  const Int8Kernel* kernel_;
   int k_;
   int n_;
   AlignedArray<uint8_t> weights_;

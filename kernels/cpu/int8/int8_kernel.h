@@ -2,7 +2,10 @@
 #ifndef SRU_KERNELS_CPU_INT8_INT8_KERNEL_H_
 #define SRU_KERNELS_CPU_INT8_INT8_KERNEL_H_
 
+#include <cstddef>
 #include <cstdint>
+
+#include "kernels/cpu/int8/byte_kernel.h"
 
 namespace sru::kernels::cpu {
 
@@ -31,10 +34,18 @@ struct Int8Call {
   float* y = nullptr;  // [rows][n]
 };
 
+// Both kinds of products by whole numbers: of float32 values of x that are taken to fixed point, and of
+// bytes (byte_kernel.h).
 struct Int8Kernel {
   const char* (*name)();
   int depth;
   void (*multiply)(const Int8Call& call);
+  size_t byte_size;  // of a value of x in products of bytes
+  // r_j = x_j a to the nearest, within -127 and 127; zeros up to `padded`. For tables r_j + 127 is
+  // stored.
+  ByteRow (*round_bytes)(const float* x, int k, int padded, float a, bool for_table, void* rounded);
+  void (*multiply_bytes)(const ByteCall& call);
+  void (*multiply_byte_table)(const ByteTableCall& call);
 };
 
 // By products of pairs of 16-bit numbers, which every instruction set has.

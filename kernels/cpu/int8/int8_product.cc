@@ -163,9 +163,6 @@ HWY_EXPORT(RoundBytesTarget);
 HWY_EXPORT(MultiplyBytesTarget);
 HWY_EXPORT(MultiplyByteTableTarget);
 
-// True if the processor has VPDPBUSD and it may be used.
-bool MayUseVnni() { return (hwy::SupportedTargets() & HWY_AVX3) != 0 && HasAvx512Vnni(); }
-
 // The scale of each column.
 void ScaleColumns(const float* weights, int k, int n, float* scales) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -180,37 +177,28 @@ void ScaleColumns(const float* weights, int k, int n, float* scales) {
   for (int j = 0; j < n; ++j) scales[j] = scales[j] < kInt8Tiny ? 0 : scales[j] / 127;
 }
 
+void Multiply(const Int8Call& call) { HWY_DYNAMIC_DISPATCH(MultiplyTarget)(call); }
+ByteRow RoundBytes(const float* x, int k, int padded, float a, bool for_table, void* rounded) {
+  return HWY_DYNAMIC_DISPATCH(RoundBytesTarget)(x, k, padded, a, for_table, rounded);
+}
+void MultiplyBytes(const ByteCall& call) { HWY_DYNAMIC_DISPATCH(MultiplyBytesTarget)(call); }
+void MultiplyTable(const ByteTableCall& call) {
+  HWY_DYNAMIC_DISPATCH(MultiplyByteTableTarget)(call);
+}
+
 }  // namespace
 
 const Int8Kernel& PairInt8Kernel() {
-  static constexpr Int8Kernel kKernel = {VectorTargetName, 2, [](const Int8Call& call) {
-                                           HWY_DYNAMIC_DISPATCH(MultiplyTarget)(call);
-                                         }};
+  static constexpr Int8Kernel kKernel = {
+      VectorTargetName, 2, Multiply, sizeof(int16_t), RoundBytes, MultiplyBytes, MultiplyTable};
   return kKernel;
 }
 
-const Int8Kernel& BestInt8Kernel() { return MayUseVnni() ? VnniInt8Kernel() : PairInt8Kernel(); }
-
-const ByteKernel& PairByteKernel() {
-  static constexpr ByteKernel kKernel = {
-      VectorTargetName,
-      2,
-      sizeof(int16_t),
-      [](const float* x, int k, int padded, float a, bool for_table, void* rounded) {
-        return HWY_DYNAMIC_DISPATCH(RoundBytesTarget)(x, k, padded, a, for_table, rounded);
-      },
-      [](const ByteCall& call) {
-        HWY_DYNAMIC_DISPATCH(MultiplyBytesTarget)
-        (call);
-      },
-      [](const ByteTableCall& call) {
-        HWY_DYNAMIC_DISPATCH(MultiplyByteTableTarget)
-        (call);
-      }};
-  return kKernel;
+const Int8Kernel& BestInt8Kernel() {
+  // VPDPBUSD, if the processor has it and it may be used.
+  const bool vnni = (hwy::SupportedTargets() & HWY_AVX3) != 0 && HasAvx512Vnni();
+  return vnni ? VnniInt8Kernel() : PairInt8Kernel();
 }
-
-const ByteKernel& BestByteKernel() { return MayUseVnni() ? VnniByteKernel() : PairByteKernel(); }
 
 Int8Matrix::Int8Matrix(const float* weights, int k, int n, const Int8Kernel& kernel)
     : kernel_(&kernel), k_(k), n_(n), scales_(n) {

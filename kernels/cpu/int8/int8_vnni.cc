@@ -117,19 +117,11 @@ void Multiply(const Int8Call& call) { MultiplyInt8<VnniDot>(call); }
 }  // namespace HWY_NAMESPACE
 
 const Int8Kernel& VnniInt8Kernel() {
-  static constexpr Int8Kernel kKernel = {HWY_NAMESPACE::Name, HWY_NAMESPACE::VnniDot::kDepth,
-                                         HWY_NAMESPACE::Multiply};
-  return kKernel;
-}
-
-const ByteKernel& VnniByteKernel() {
-  using HWY_NAMESPACE::VnniByteDot;
-  static constexpr ByteKernel kKernel = {HWY_NAMESPACE::Name,
-                                         VnniByteDot::kDepth,
-                                         sizeof(VnniByteDot::X),
-                                         HWY_NAMESPACE::Round,
-                                         HWY_NAMESPACE::MultiplyBytesVnni,
-                                         HWY_NAMESPACE::MultiplyTableVnni};
+  using namespace HWY_NAMESPACE;  // NOLINT: its kernels
+  static_assert(VnniDot::kDepth == VnniByteDot::kDepth);
+  static constexpr Int8Kernel kKernel = {
+      Name,  VnniDot::kDepth,   Multiply,         sizeof(VnniByteDot::X),
+      Round, MultiplyBytesVnni, MultiplyTableVnni};
   return kKernel;
 }
 

@@ -13,26 +13,36 @@
 namespace sru::kernels::cpu {
 namespace {
 
+// What can be asked for by name, the best one of each kind of processor last.
+struct IsaRow {
+  const char* name;
+  bool (*has)();
+  const TileKernel& (*tiles)();
+  bool limits;  // oneDNN and Highway, to `limit`
+  dnnl_cpu_isa_t limit;
+};
+constexpr IsaRow kIsaRows[] = {
+    {"avx2", HasAvx2, nullptr, true, dnnl_cpu_isa_avx2},
+    {"avx512", HasAvx512, nullptr, true, dnnl_cpu_isa_avx512_core},
+    {"avx512_bf16", HasAvx512Bf16, Avx512TileKernel, true, dnnl_cpu_isa_avx512_core_bf16},
+    {"amx", HasAmx, AmxTileKernel, false, {}},
+    {"neon", HasNeon, nullptr, false, {}},
+};
+
 std::string Machine() {
   std::string names;
-  const auto add = [&](bool has, const char* name) {
-    if (has) names += (names.empty() ? "" : ", ") + std::string(name);
-  };
-  add(HasAvx2(), "avx2");
-  add(HasAvx512(), "avx512");
-  add(HasAvx512Bf16(), "avx512_bf16");
-  add(HasAmx(), "amx");
-  add(HasNeon(), "neon");
+  for (const IsaRow& row : kIsaRows) {
+    if (row.has()) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
   return names.empty() ? "none of them" : names;
 }
 
 // Limits oneDNN and Highway once per process.
 class ProcessLimit {
  public:
-  // `limit` is "avx2", "avx512", "avx512_bf16" or empty for none.
   Status Set(const std::string& limit, dnnl_cpu_isa_t isa) {
     const MutexLock lock(&mutex_);
-    if (limit.empty() || limit == limit_) return OkStatus();
+    if (limit == limit_) return OkStatus();
     if (!limit_.empty() || dnnl_set_max_cpu_isa(isa) != dnnl_success) {
       return Status(StatusCode::kUnavailable, "cpu_isa: '", limit,
                     "' has to be chosen before the process computes with ",
@@ -53,21 +63,14 @@ ProcessLimit& Limit() {
   return limit;
 }
 
-void ChooseBest(CpuIsa* isa) {
-  if (HasAmx()) {
-    isa->name = "amx";
-    isa->products = BFloat16Products::kOneDnn;
-    if (MultipliesRight(AmxTileKernel())) {
-      isa->tiles = &AmxTileKernel();
-    } else {
-      isa->note = "bfloat16 by oneDNN: AMX tiles multiply wrongly";
-    }
-  } else if (HasAvx512Bf16()) {
-    isa->name = "avx512_bf16";
-    isa->products = BFloat16Products::kOneDnn;
+void ChooseRow(const IsaRow& row, CpuIsa* isa) {
+  isa->name = row.name;
+  if (row.tiles == nullptr) return;
+  isa->multiplies_bfloat16 = true;
+  isa->tiles = &row.tiles();
+  if (isa->tiles->unit == TileUnit::kAmx && !MultipliesRight(*isa->tiles)) {
     isa->tiles = &Avx512TileKernel();
-  } else {
-    isa->name = HasAvx512() ? "avx512" : HasAvx2() ? "avx2" : HasNeon() ? "neon" : "baseline";
+    isa->note = "AMX tiles multiply wrongly";
   }
 }
 
@@ -129,42 +132,33 @@ bool MultipliesRight(const TileKernel& kernel) {
 
 Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
   *isa = CpuIsa();
-  if (name == "auto") {
-    ChooseBest(isa);
+  if (name == "amx_emulated" && emulated_tiles != nullptr) {
+    isa->name = name;
+    isa->tiles = emulated_tiles;
+    isa->multiplies_bfloat16 = HasAvx512Bf16();
     return OkStatus();
   }
-  const auto require = [&](bool has) {
-    if (has) return OkStatus();
+  const IsaRow* chosen = nullptr;
+  for (const IsaRow& row : kIsaRows) {
+    if (name == row.name || (name == "auto" && row.has())) chosen = &row;
+  }
+  if (chosen == nullptr && name == "auto") {
+    isa->name = "baseline";
+    return OkStatus();
+  }
+  if (chosen == nullptr) {
+    return InvalidArgument(
+        "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx or neon; found '", name, "'");
+  }
+  if (!chosen->has()) {
     return Status(StatusCode::kUnavailable, "cpu_isa: this machine has no '", name, "'; it has ",
                   Machine());
-  };
-  isa->name = name;
-  Status status;
-  if (name == "avx2") {
-    status = require(HasAvx2());
-    if (status.ok()) status = Limit().Set(name, dnnl_cpu_isa_avx2);
-  } else if (name == "avx512") {
-    status = require(HasAvx512());
-    if (status.ok()) status = Limit().Set(name, dnnl_cpu_isa_avx512_core);
-  } else if (name == "avx512_bf16" || name == "onednn_bf16") {
-    status = require(HasAvx512Bf16());
-    if (status.ok()) status = Limit().Set("avx512_bf16", dnnl_cpu_isa_avx512_core_bf16);
-    isa->products = BFloat16Products::kOneDnn;
-    if (name == "avx512_bf16") isa->tiles = &Avx512TileKernel();
-  } else if (name == "amx") {
-    status = require(HasAmx());
-    if (status.ok()) ChooseBest(isa);
-  } else if (name == "neon") {
-    status = require(HasNeon());
-  } else if (name == "amx_emulated" && emulated_tiles != nullptr) {
-    isa->tiles = emulated_tiles;
-    if (HasAvx512Bf16()) isa->products = BFloat16Products::kOneDnn;
-  } else {
-    status = InvalidArgument(
-        "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx, neon or onednn_bf16; found '",
-        name, "'");
   }
-  return status;
+  if (name != "auto" && chosen->limits) {
+    SRU_RETURN_IF_ERROR(Limit().Set(name, chosen->limit));
+  }
+  ChooseRow(*chosen, isa);
+  return OkStatus();
 }
 
 }  // namespace sru::kernels::cpu

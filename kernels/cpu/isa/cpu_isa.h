@@ -6,8 +6,6 @@
 //   avx512_bf16    oneDNN, AVX-512             own tiles with VDPBF16PS (tile_kernel.h)
 //   amx            oneDNN, AVX-512             own tiles with TDPBF16PS
 //   neon           oneDNN for arm64, NEON      products in float32 of values rounded to bfloat16
-//
-// and, for comparisons: onednn_bf16 (as avx512_bf16, products by oneDNN).
 #ifndef SRU_KERNELS_CPU_ISA_CPU_ISA_H_
 #define SRU_KERNELS_CPU_ISA_CPU_ISA_H_
 
@@ -18,14 +16,11 @@
 
 namespace sru::kernels::cpu {
 
-// How bfloat16 is multiplied where there are no tiles: in stacks without, and in the other operations
-// of a program, which have none.
-enum class BFloat16Products { kFloat32, kOneDnn };
-
 struct CpuIsa {
   std::string name;                   // one of the above, or "baseline" where there is none
   const TileKernel* tiles = nullptr;  // for stacks in bfloat16
-  BFloat16Products products = BFloat16Products::kFloat32;
+  // Whether oneDNN multiplies in bfloat16, for the operations of a program that are no stacks.
+  bool multiplies_bfloat16 = false;
   std::string note;  // why it is not the best that the processor claims to have, or empty
 };
 

@@ -1,7 +1,6 @@
 // What a processor that is not x86 has (cpu_isa.h), which is no instruction set of x86, and no tiles.
 #include <cstdlib>
 
-#include "kernels/cpu/int8/byte_kernel.h"
 #include "kernels/cpu/int8/int8_kernel.h"
 #include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/cpu/tiles/tile_kernel.h"
@@ -26,6 +25,5 @@ bool HasNeon() {
 const TileKernel& AmxTileKernel() { std::abort(); }
 const TileKernel& Avx512TileKernel() { std::abort(); }
 const Int8Kernel& VnniInt8Kernel() { return PairInt8Kernel(); }
-const ByteKernel& VnniByteKernel() { return PairByteKernel(); }
 
 }  // namespace sru::kernels::cpu

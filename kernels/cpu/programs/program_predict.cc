@@ -128,7 +128,7 @@ Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arit
                    /*for_table=*/true);
     std::copy_n(scales->bias.data(), bias.size(), bias.data());
     scales->bias = AlignedBuffer();
-    kernel = &BestByteKernel();
+    kernel = &BestInt8Kernel();
   } else {
     std::copy_n(op.bias.data, op.bias.size, bias.data());
   }
@@ -240,7 +240,7 @@ bool PredictThread::Multiply(const Prediction& prediction, const Choices& choice
   table.rows = piece->rows;
   table.z = piece->z;
   table.z_stride = piece->stride;
-  prediction.kernel->multiply_table(table);
+  prediction.kernel->multiply_byte_table(table);
   return true;
 }
 

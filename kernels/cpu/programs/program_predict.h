@@ -42,7 +42,7 @@ struct Prediction {
   std::optional<BlockedProduct> product;  // or
   std::shared_ptr<const RowTable> table;
   std::optional<ByteScales> scales;  // of a table of rounded weights, and what multiplies by it
-  const ByteKernel* kernel = nullptr;
+  const Int8Kernel* kernel = nullptr;
   AlignedBuffer bias;  // [vocabulary_size and padding], -infinity in the padding
 };
 

@@ -90,19 +90,11 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
   void LoadFeatures() {
     const RowLayout& layout = stack_.input;
     for (int t = 0; t < tokens_; ++t) {
-      layout.Pack(batch_.features + static_cast<size_t>(t) * spec_.input_size,
-                  ws_.x.data() + static_cast<size_t>(t) * layout.stride());
-    }
-    // The buffers are shared by layers of different layouts, so the padding has to be cleared
-    // again.
-    if (!layout.is_dense()) {
-      for (int t = 0; t < tokens_; ++t) {
-        for (int s = 0; s < layout.segments; ++s) {
-          float* segment = ws_.x.data() + static_cast<size_t>(t) * layout.stride() +
-                           static_cast<size_t>(s) * layout.padded();
-          std::fill(segment + layout.size, segment + layout.padded(), 0.0f);
-        }
-      }
+      float* const row = ws_.x.data() + static_cast<size_t>(t) * layout.stride();
+      // The buffers are shared by layers of different layouts, so the padding has to be cleared
+      // again.
+      if (!layout.is_dense()) std::fill_n(row, layout.stride(), 0.0f);
+      layout.Pack(batch_.features + static_cast<size_t>(t) * spec_.input_size, row);
     }
     Round(ws_.x, layout.stride());
   }
@@ -122,11 +114,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       operations += 2.0 * tokens_ * part.product->k() * part.product->n();
     }
     const auto run = [&](int part, int thread) { RunPart(index, part, product_input, thread); };
-    if (operations >= kMinSplitOperations) {
-      parallel_.ForEach(parts, run);
-    } else {
-      for (int part = 0; part < parts; ++part) run(part, 0);
-    }
+    ForEach(operations, parts, run);
     if (layer.layer_norm == LayerNorm::kAfter) {
       NormalizeRows(layer.output, layer.norm.weight.data(), layer.norm.bias.data(), ws_.h.data(),
                     tokens_, ws_.h.data());

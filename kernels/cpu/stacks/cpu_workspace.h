@@ -47,7 +47,7 @@ class CpuWorkspace : public Workspace {
     for (size_t i = 0; i < std::min<size_t>(most_parts, threads); ++i) {
       scratch.push_back({AlignedBuffer(u_size), AlignedBuffer(hidden), {}});
       for (const auto& [shape, product] : products) {
-        scratch.back().runners.try_emplace(shape, *shape, product->engine(), /*rounds=*/true);
+        scratch.back().runners.try_emplace(shape, *shape, product->engine());
       }
     }
     pool_row.resize(limits.max_sequences);

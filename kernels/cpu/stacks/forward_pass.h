@@ -38,6 +38,13 @@ class ForwardPass {
     if (slot == 0) turn_.MayEnd();
   }
 
+  // Calls body(item, slot) for each item, on several threads if that is worth it.
+  template <typename Body>
+  void ForEach(double operations, int items, const Body& body) {
+    if (operations >= kMinSplitOperations) return parallel_.ForEach(items, body);
+    for (int item = 0; item < items; ++item) body(item, 0);
+  }
+
   // Gives each sequence that needs one a row of pooled vectors.
   void AssignPoolRows() {
     num_pooled_ = 0;

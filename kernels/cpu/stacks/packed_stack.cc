@@ -82,18 +82,14 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing)
 
 // U of the first layer for every token of the vocabulary, one array [vocabulary][n] per part:
 // it depends on the token alone, so serving looks it up instead of multiplying. The same product
-// makes it, hence the same bits. Empty when the model takes features, the table would be too large,
-// or the first layer is preceded by a map.
+// makes it, hence the same bits. Empty where nothing is looked up (LooksUpProducts()).
 std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec& spec,
                                          bool rounds_embedding, const Layer& first) {
   std::vector<AlignedBuffer> tables;
   size_t values_per_token = 0;
   for (const Part& part : first.parts) values_per_token += part.product->n();
+  if (!LooksUpProducts(spec, values_per_token)) return tables;
   const size_t vocabulary = spec.vocabulary_size;
-  if (vocabulary == 0 || !spec.input_to_hidden.empty() ||
-      vocabulary * values_per_token * sizeof(float) > kMaxTokenProductBytes) {
-    return tables;
-  }
   const size_t chunk = first.chunk_rows;
   const size_t width = spec.input_size;
   const size_t stride = first.input.stride();
@@ -113,7 +109,8 @@ std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec&
       if (rounds_embedding) RoundRow(Rounding::kBFloat16, x.data(), rows * stride);
       const float* input = product_input.Run(x.data(), rows);
       for (size_t i = 0; i < runners.size(); ++i) {
-        runners[i].Run(input, rows, tables[i].data() + (from + done) * first.parts[i].product->n());
+        const Product& product = *first.parts[i].product;
+        runners[i].Run(product, input, rows, tables[i].data() + (from + done) * product.n());
       }
     }
   });

@@ -181,18 +181,8 @@ Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
   stream.wait();
 }
 
-ProductRunner::ProductRunner(const Product& product)
-    : ProductRunner(product.shape(), product.engine(), /*rounds=*/true) {
-  if (product.shape().type == ProductType::kInt8) int8_ = &product.int8_weights();
-  // Executing does not write to the weights, so that workers share one memory object.
-  for (Call& call : calls_) call.arguments[DNNL_ARG_WEIGHTS] = product.weights();
-}
-
-ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engine, bool rounds)
-    : stream_(engine), k_(shape.k) {
-  if (rounds && shape.type == ProductType::kBFloat16) {
-    rounded_ = AlignedArray<BFloat16>(static_cast<size_t>(shape.max_rows) * k_);
-  }
+ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engine)
+    : stream_(engine) {
   size_t scratchpad_bytes = 1;
   for (const ProductShape::Bucket& bucket : shape.buckets) {
     scratchpad_bytes = std::max(scratchpad_bytes, bucket.description.scratchpad_desc().get_size());
@@ -213,35 +203,22 @@ ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engi
   }
 }
 
-void ProductRunner::Run(const float* x, int rows, float* y) {
-  if (int8_ != nullptr) return int8_->Multiply(x, rows, y);
-  Execute(Rounded(x, rows), rows, y);
-}
-
-void* ProductRunner::Rounded(const float* x, int rows) {
-  if (rounded_.size() == 0) return const_cast<float*>(x);
-  ToBFloat16Row(x, rows * k_, rounded_.data());
-  return rounded_.data();
-}
-
-void ProductRunner::Run(const BFloat16* x, int rows, float* y) {
-  Execute(const_cast<BFloat16*>(x), rows, y);
-}
-
 void ProductRunner::Run(const Product& product, const float* x, int rows, float* y) {
-  if (product.shape().type == ProductType::kInt8)
-    return product.int8_weights().Multiply(x, rows, y);
-  calls_[call_of_[rows]].arguments[DNNL_ARG_WEIGHTS] = product.weights();
-  Execute(Rounded(x, rows), rows, y);
+  if (product.shape().type == ProductType::kInt8) {
+    product.int8_weights().Multiply(x, rows, y);
+  } else {
+    Execute(product, const_cast<float*>(x), rows, y);
+  }
 }
 
 void ProductRunner::Run(const Product& product, const BFloat16* x, int rows, float* y) {
-  calls_[call_of_[rows]].arguments[DNNL_ARG_WEIGHTS] = product.weights();
-  Execute(const_cast<BFloat16*>(x), rows, y);
+  Execute(product, const_cast<BFloat16*>(x), rows, y);
 }
 
-void ProductRunner::Execute(void* x, int rows, float* y) {
+void ProductRunner::Execute(const Product& product, void* x, int rows, float* y) {
   Call& call = calls_[call_of_[rows]];
+  // Executing does not write to the weights, so that workers share one memory object.
+  call.arguments[DNNL_ARG_WEIGHTS] = product.weights();
   call.x.set_data_handle(x);
   call.y.set_data_handle(y);
   call.primitive.execute(stream_, call.arguments);

@@ -4,7 +4,7 @@
 //   ProductShapes shapes;                                            // one per executable
 //   Product product(shapes, weights, k, n, RowBuckets(max_rows));    // packs the weights
 //   ProductRunner runner(product);                                   // one per worker
-//   runner.Run(x, rows, y);                                          // rows <= product.max_rows()
+//   runner.Run(product, x, rows, y);                                 // rows <= product.max_rows()
 //
 // x is [rows][k], y is [rows][n], row-major without gaps. `rows` is rounded up to the next row
 // count that a primitive exists for, so max_rows() rows of x must be readable and of y writable;
@@ -16,8 +16,8 @@
 // of a product are computed by the same implementation of oneDNN's, the first one that serves few
 // rows as well as many: two of them may sum in different orders, as those with and without AMX do.
 //
-// Products in bfloat16 and int8 take and give float32 all the same. In bfloat16 weights and x are
-// rounded, sums and y are float32. In int8 any number of rows is multiplied as it is, and n is a
+// Products in bfloat16 take x in bfloat16; sums and y are float32. Those in int8 take and give float32
+// all the same. In int8 any number of rows is multiplied as it is, and n is a
 // multiple of kRowAlignment.
 //
 // Constructors and Run() throw dnnl::error; the backend catches it at its interface.
@@ -100,18 +100,13 @@ class Product {
   Int8Matrix int8_weights_;
 };
 
-// Runs one product for one worker, or those of one shape. Keeps the argument maps, so that a call
-// creates nothing of ours.
+// Runs the products of one shape for one worker. Keeps the argument maps, so that a call creates
+// nothing of ours.
 class ProductRunner {
  public:
-  explicit ProductRunner(const Product& product);
-  // For products of this shape, which each call names. Unless `rounds`, x of a bfloat16 product is
-  // in bfloat16.
-  ProductRunner(const ProductShape& shape, const dnnl::engine& engine, bool rounds = false);
-
-  void Run(const float* x, int rows, float* y);
-  // For a bfloat16 product: x as it is.
-  void Run(const BFloat16* x, int rows, float* y);
+  ProductRunner(const ProductShape& shape, const dnnl::engine& engine);
+  explicit ProductRunner(const Product& product)
+      : ProductRunner(product.shape(), product.engine()) {}
 
   void Run(const Product& product, const float* x, int rows, float* y);
   void Run(const Product& product, const BFloat16* x, int rows, float* y);
@@ -125,24 +120,20 @@ class ProductRunner {
     std::unordered_map<int, dnnl::memory> arguments;
   };
 
-  // x as the primitives take it.
-  void* Rounded(const float* x, int rows);
-  void Execute(void* x, int rows, float* y);
+  void Execute(const Product& product, void* x, int rows, float* y);
 
-  const Int8Matrix* int8_ = nullptr;  // of an int8 product
   dnnl::stream stream_;
-  AlignedArray<BFloat16> rounded_;    // [max_rows][k] of a bfloat16 product that rounds, else empty
   AlignedArray<uint8_t> scratchpad_;  // of all calls
-  size_t k_;
-  std::vector<Call> calls_;       // ascending in rows
-  std::vector<uint8_t> call_of_;  // [rows]: index of the smallest call with at least that many
+  std::vector<Call> calls_;           // ascending in rows
+  std::vector<uint8_t> call_of_;      // [rows]: index of the smallest call with at least that many
 };
 
 // y = x w for any number of rows. y must have room for product.max_rows() rows past the last.
 inline void RunInChunks(const Product& product, ProductRunner& runner, const float* x, int rows,
                         float* y) {
   for (int row = 0; row < rows; row += product.max_rows()) {
-    runner.Run(x + static_cast<size_t>(row) * product.k(), std::min(product.max_rows(), rows - row),
+    runner.Run(product, x + static_cast<size_t>(row) * product.k(),
+               std::min(product.max_rows(), rows - row),
                y + static_cast<size_t>(row) * product.n());
   }
 }

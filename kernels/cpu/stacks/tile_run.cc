@@ -122,21 +122,17 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
       body(row, std::min(kTileInputRows, tokens_ - row), thread);
       MayEndTurn(thread);
     };
-    if (IsLarge()) {
-      parallel_.ForEach(pieces, run);
-    } else {
-      for (int piece = 0; piece < pieces; ++piece) run(piece, 0);
-    }
+    ForEach(Operations(), pieces, run);
   }
 
-  // Whether a layer is worth splitting. Judged by the last layer's shape, since all are alike.
-  bool IsLarge() const {
+  // Of a layer. Judged by the last layer's shape, since all are alike.
+  double Operations() const {
     const TileLayer& layer = stack_.layers.back();
     double operations = 0;
     for (const TileDirection& direction : layer.directions) {
       operations += 2.0 * tokens_ * direction.weights.k * direction.weights.row_size();
     }
-    return operations >= kMinSplitOperations;
+    return operations;
   }
 
   // Normalized and projected rows, or x itself.
@@ -173,18 +169,15 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
 
     const int directions = static_cast<int>(layer.directions.size());
     const int pairs = (layer.directions[0].weights.blocks + 1) / 2;
-    const int pieces = IsLarge() ? std::min(pairs, parallel_.threads()) : 1;
+    const double operations = Operations();
+    const int pieces = operations >= kMinSplitOperations ? std::min(pairs, parallel_.threads()) : 1;
     const auto run = [&](int item, int thread) {
       const int piece = item % pieces;
       RunBlocks(index, item / pieces, 2 * (pairs * piece / pieces),
                 2 * (pairs * (piece + 1) / pieces), product_input, last && ScanFinishesOutputs());
       MayEndTurn(thread);
     };
-    if (IsLarge()) {
-      parallel_.ForEach(directions * pieces, run);
-    } else {
-      for (int item = 0; item < directions * pieces; ++item) run(item, 0);
-    }
+    ForEach(operations, directions * pieces, run);
 
     if (layer.layer_norm == LayerNorm::kAfter && !last) {
       ForEachPieceOfRows([&](int row, int rows, int thread) {
@@ -200,10 +193,9 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     const TileLayer& layer = stack_.layers[index];
     const TileDirection& direction = layer.directions[d];
     TileScanCall call;
-    call.arrangement =
-        stack_.arrangement != nullptr
-            ? *stack_.arrangement
-            : ChooseTileArrangement(stack_.kernel.unit, direction.weights.k, sequences_);
+    call.arrangement = stack_.arrangement != nullptr
+                           ? *stack_.arrangement
+                           : ChooseTileArrangement(stack_.kernel.unit, sequences_);
     call.weights = direction.weights;
     call.scan = direction.scan;
     call.hidden = layer.output.size;

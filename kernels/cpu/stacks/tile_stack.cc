@@ -82,11 +82,8 @@ void PackTables(WeightSource* weights, const StackSpec& spec, TileStack* stack) 
   for (const TileDirection& direction : first.directions) {
     values_per_token += direction.weights.row_size();
   }
+  if (!LooksUpProducts(spec, values_per_token)) return;
   const size_t vocabulary = spec.vocabulary_size;
-  if (vocabulary == 0 || !spec.input_to_hidden.empty() ||
-      vocabulary * values_per_token * sizeof(float) > kMaxTokenProductBytes) {
-    return;
-  }
   for (TileDirection& direction : first.directions) {
     direction.table = AlignedBuffer(vocabulary * direction.weights.row_size());
   }

@@ -64,7 +64,7 @@ struct TileStack {
 
   StackSpec spec;  // without weights
   const TileKernel& kernel;
-  // Tests give all layers this one; null: the table chooses (ChooseTileArrangement()).
+  // Tests give all layers this one; null: as ChooseTileArrangement() says.
   const TileArrangement* arrangement = nullptr;
   RowLayout input;
   // [vocabulary][TileStride(input)] where batches read it (ReadsEmbedding()), else empty.

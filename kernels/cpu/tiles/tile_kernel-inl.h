@@ -36,6 +36,9 @@ namespace HWY_NAMESPACE {
 
 // Rows of a chunk when products are looked up: all blocks of a row while its entry is in a cache.
 constexpr int kLookupChunkRows = 64;
+// Of a chunk otherwise: all blocks of its rows are done before the next one, so that x stays in the
+// second-level cache.
+constexpr size_t kTileChunkBytes = 256 * 1024;
 // Blocks whose products are multiplied together: AMX has tiles for six accumulators.
 constexpr int kProductBlocks = 2;
 
@@ -228,7 +231,7 @@ HWY_INLINE void ScanCall(const TileScanCall& call) {
   int chunk = kLookupChunkRows;
   if (call.table == nullptr) {
     const size_t row_bytes = call.x_stride * sizeof(BFloat16);
-    const size_t rows = static_cast<size_t>(call.arrangement.chunk_kib) * 1024 / row_bytes;
+    const size_t rows = kTileChunkBytes / row_bytes;
     chunk = static_cast<int>(rows) / kMostPieceRows * kMostPieceRows;
     if (chunk < kMostPieceRows) chunk = kMostPieceRows;
   }
