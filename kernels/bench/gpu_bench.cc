@@ -281,7 +281,7 @@ class Forward {
     stack_ = std::make_unique<PackedStack>(random_.spec(), pack);
     std::unique_ptr<Stream> stream;
     Check(gpu->device().CreateStream(nullptr, &stream));
-    Check(DeviceStack::Create(*stack_, gpu, *stream, &weights_));
+    Check(DeviceStack::Create(stack_->tensors, gpu, *stream, &weights_));
     Check(ProductPlans::Create(*stack_, *weights_, gpu, &plans_));
     Check(TokenTable::Create(*stack_, *weights_, *plans_, gpu, token_table_bytes, &table_));
     WorkspaceLimits limits;
@@ -631,7 +631,7 @@ int Main(int argc, char** argv) {
   Check(cudaSetDevice(devices[0]->ordinal()));
   cudaStream_t stream = nullptr;
   Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  Bench bench{std::make_shared<Gpu>(std::move(devices[0]), 0), stream, {}};
+  Bench bench{std::make_shared<Gpu>(std::move(devices[0]), BackendOptions()), stream, {}};
   command->second(bench);
   return 0;
 }

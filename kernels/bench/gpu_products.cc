@@ -63,7 +63,7 @@ Status PrintShape(const std::shared_ptr<Gpu>& gpu, Stream& stream, const Product
       DeviceBuffer::Create(gpu, kMostRows * n * ValueBytes(shape.result_dtype()), &operands.y));
   SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu, gpu->device().cache_bytes(), &operands.evicting));
   std::unique_ptr<ProductPlans> plans;
-  SRU_RETURN_IF_ERROR(ProductPlans::Create({{shape, operands.weights.data()}}, gpu, &plans));
+  SRU_RETURN_IF_ERROR(ProductPlans::Create({{shape, operands.weights.data(), {}}}, gpu, &plans));
   PackedProduct product;
   product.shape = 0;
   const ProductAlgorithm reference = plans->reference(product);

@@ -613,7 +613,8 @@ TEST_F(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
     HostDeviceOptions options;
     options.ordinal = i;
     controls.push_back(std::make_unique<HostDeviceControl>());
-    gpus.push_back(std::make_shared<Gpu>(MakeHostDevice(options, controls.back().get()), 0));
+    gpus.push_back(
+        std::make_shared<Gpu>(MakeHostDevice(options, controls.back().get()), BackendOptions()));
   }
   std::mutex mutex;
   std::condition_variable changed;
@@ -649,7 +650,9 @@ TEST_F(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
 
 TEST_F(CudaBackendTest, MemoryOfStatesIsKeptUntilItIsNeeded) {
   HostDeviceControl control;
-  auto gpu = std::make_unique<Gpu>(MakeHostDevice(HostDeviceOptions(), &control), 4096);
+  BackendOptions options;
+  options.cuda_memory_limit_bytes = 4096;
+  auto gpu = std::make_unique<Gpu>(MakeHostDevice(HostDeviceOptions(), &control), options);
   void* memory = nullptr;
   ASSERT_TRUE(gpu->AllocateAgain(1024, &memory).ok());
   void* const first = memory;
@@ -1163,9 +1166,9 @@ TEST_F(CudaBackendTest, ADeviceMayBeLostWhileItsTokenTableIsMade) {
     ASSERT_TRUE(rig.Compile(stack.spec()).ok());
     operations[i] = kMany - rig.controls[0]->operations_until_lost;
   }
-  // The table is initialized and waited for. Then two copies, a chunk's rows initialized, two chunks of
+  // The table and a chunk's rows are initialized, each waited for. Then two copies, two chunks of
   // embedding and product, one wait.
-  ASSERT_EQ(operations[1] - operations[0], 10);
+  ASSERT_EQ(operations[1] - operations[0], 11);
   for (int64_t until_lost = operations[0]; until_lost < operations[1]; ++until_lost) {
     Rig rig;
     rig.controls[0]->operations_until_lost = until_lost;

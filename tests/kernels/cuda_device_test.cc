@@ -42,13 +42,14 @@ constexpr NamedLaunch kLaunches[] = {
        EmbedArgs args{};
        args.max_tokens = args.segments = 1;
        args.size = args.padded = 8;
-       return stream.Embed(DataType::kFloat32, args);
+       return stream.RunOperation(args);
      }},
     {"layer norm",
      [](Stream& stream) {
-       LayerNormArgs args{};
-       args.max_tokens = 16;
-       return stream.Normalize(DataType::kBFloat16, args);
+       NormalizeRowsArgs args{};
+       args.max_rows = 16;
+       args.dtype = DataType::kBFloat16;
+       return stream.RunOperation(args);
      }},
     {"scan",
      [](Stream& stream) {
@@ -70,21 +71,22 @@ constexpr NamedLaunch kLaunches[] = {
     {"pooling",
      [](Stream& stream) {
        PoolArgs args{};
+       args.dtype = DataType::kBFloat16;
        args.num_sequences = args.segments = 1;
        args.padded = 8;
-       return stream.Pool(DataType::kBFloat16, args);
+       return stream.RunOperation(args);
      }},
     {"classifier",
      [](Stream& stream) {
        HeadArgs args{};
        args.num_sequences = args.labels = 1;
-       return stream.Classify(args);
+       return stream.RunOperation(args);
      }},
     {"comparison",
      [](Stream& stream) {
        CompareArgs args{};
        args.rows = args.words_per_row = args.period = 1;
-       return stream.Compare(args);
+       return stream.RunOperation(args);
      }},
     {"product",
      [](Stream& stream) {

@@ -318,9 +318,10 @@ Bytes RunNormalizedSkinny() {
   std::vector<float> y(size_t{kRows} * kColumns);
   NormalizedProductArgs args{};
   static_cast<SkinnyArgs&>(args) = {kRows, kWidth, kColumns, nullptr, weights.data(), y.data()};
-  args.norm.axis = &axis;
+  args.norm.header = &axis.rows;
   args.norm.max_rows = kRows;
-  args.norm.width = args.norm.stride = kWidth;
+  args.norm.segments = 1;
+  args.norm.size = args.norm.padded = kWidth;
   args.norm.sum = {a.data(), b.data(), nullptr};
   args.norm.x = sums.data();
   args.norm.weight = args.norm.bias = norm_weight.data();
@@ -353,7 +354,7 @@ Bytes RunHead() {
   args.bias = bias.data();
   std::vector<float> results(size_t{2} * args.labels);
   args.label_results = results.data();
-  Launch(HeadBlocks(args), kRowThreads, [&] { HeadKernel<float>(args); });
+  Launch(args.num_sequences, kRowThreads, [&] { HeadKernel<float>(args); });
   return BytesOf(results);
 }
 

@@ -44,7 +44,7 @@ class PlanRig {
     options.own_product_microseconds = own_microseconds;
     options.reference_algorithms = reference;
     options.bucket_algorithms = buckets;
-    gpu_ = std::make_shared<Gpu>(MakeHostDevice(options, &control_), 0);
+    gpu_ = std::make_shared<Gpu>(MakeHostDevice(options, &control_), BackendOptions());
     ProductShape shape;
     shape.k = k;
     shape.n = kColumns;
@@ -58,7 +58,7 @@ class PlanRig {
     if (status.ok()) status = GpuStream::Create(gpu_, &stream_);
     if (status.ok()) status = stream_->CopyToDevice(weights_.data(), values.data(), bytes);
     if (status.ok()) status = stream_->Wait();
-    if (status.ok()) status = ProductPlans::Create({{shape, weights_.data()}}, gpu_, &plans_);
+    if (status.ok()) status = ProductPlans::Create({{shape, weights_.data(), {}}}, gpu_, &plans_);
     EXPECT_TRUE(status.ok()) << status.message();
   }
 

@@ -28,10 +28,9 @@ import sys
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
 # id, three kinds of output, two activations; rows of 64 and 128 values, 3 and 4 gates; one kernel for each operation, two of Attend and of those that read or
-# write the storage type, seven of Predict: two numbers of threads and a cluster, with and without picks, and rows that are kept or too long for that; three of rows in both types and two
-# in one; products of 16, 32 and, in bfloat16, 64 rows, with results
+# write the storage type, seven of Predict: two numbers of threads and a cluster, with and without picks, and rows that are kept or too long for that; products of 16, 32 and, in bfloat16, 64 rows, with results
 # in bfloat16 and in float32, and those of up to 32 rows once more with the layer norm before them.
-KERNELS = {"scan": 48, "fused": 4, "operations": 24, "rows": 8, "skinny": 14}
+KERNELS = {"scan": 48, "fused": 4, "operations": 30, "skinny": 14}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 GROUP = 4  # kScanGroup

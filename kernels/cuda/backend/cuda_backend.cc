@@ -119,12 +119,7 @@ class BatchRun {
         num_token_rows_ += entry.length;
       }
     }
-    std::sort(entries, entries + batch_.num_sequences,
-              [](const SequenceEntry& a, const SequenceEntry& b) {
-                return a.length != b.length ? a.length > b.length : a.index < b.index;
-              });
-    const SequenceEntry spare{0, 0, 0, Pooling::kNone, -1, -1, -1, -1};
-    std::fill(entries + batch_.num_sequences, entries + bucket_.sequences, spare);
+    OrderSequences(entries, batch_.num_sequences, bucket_.sequences);
   }
 
   void WriteInitialState() {
@@ -136,11 +131,7 @@ class BatchRun {
     for (size_t i = 0; i < rows; ++i) {
       const float* const initial = batch_.initial_states[i / stack_.layers.size()];
       if (initial == nullptr) continue;
-      const float* const layer = initial + i % stack_.layers.size() * row.width();
-      for (int segment = 0; segment < row.segments; ++segment) {
-        std::copy_n(layer + segment * row.size, row.size,
-                    states + i * row.stride() + segment * row.padded());
-      }
+      row.Pack(initial + i % stack_.layers.size() * row.width(), states + i * row.stride());
     }
   }
 
@@ -157,28 +148,22 @@ class BatchRun {
 struct DeviceState {
   std::shared_ptr<Gpu> gpu;
   StackOnDevice stack;
+
+  size_t bytes() const { return stack.bytes(); }
 };
 
-class CudaExecutable : public Executable {
+class CudaExecutable : public DeviceExecutable<Executable, DeviceState> {
  public:
   CudaExecutable(std::unique_ptr<PackedStack> stack, std::vector<DeviceState> devices)
-      : stack_(std::move(stack)), devices_(std::move(devices)) {}
-
-  int num_devices() const override { return static_cast<int>(devices_.size()); }
-  // One computes while the other copies and answers.
-  int workers_per_device() const override { return 2; }
+      : DeviceExecutable(std::move(devices)), stack_(std::move(stack)) {}
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
     if (limits.max_tokens < 1 || limits.max_sequences < 1) {
       return InvalidArgument("workspace: expected at least one token and one sequence");
     }
-    if (limits.device < 0 || limits.device >= num_devices()) {
-      return InvalidArgument("workspace.device: expected 0 to ", num_devices() - 1, ", found ",
-                             limits.device);
-    }
+    SRU_RETURN_IF_ERROR(CheckDevice("workspace", limits.device));
     const DeviceState& device = devices_[limits.device];
-    if (device.gpu->lost()) return device.gpu->LostError();
     std::unique_ptr<CudaWorkspace> created;
     const auto create = [&] {
       return CatchBadAlloc("making a workspace", [&] {
@@ -210,13 +195,6 @@ class CudaExecutable : public Executable {
     });
   }
 
-  size_t weight_bytes() const override {
-    for (const DeviceState& device : devices_) {
-      if (device.stack.weights != nullptr) return device.stack.bytes();
-    }
-    return 0;
-  }
-
  private:
   Status Enqueue(BatchRun& run, CudaWorkspace& ws) const {
     const size_t bytes = run.WriteInput();
@@ -236,15 +214,12 @@ class CudaExecutable : public Executable {
   }
 
   const std::unique_ptr<PackedStack> stack_;
-  const std::vector<DeviceState> devices_;
 };
 
 class CudaBackend : public Backend {
  public:
   CudaBackend(const BackendOptions& options, std::vector<std::shared_ptr<Gpu>> gpus)
-      : fuse_layers_(options.cuda_fuse_layers),
-        token_table_bytes_(options.cuda_token_table_bytes),
-        gpus_(std::move(gpus)) {}
+      : fuse_layers_(options.cuda_fuse_layers), gpus_(std::move(gpus)) {}
 
   const char* name() const override { return "cuda"; }
 
@@ -274,7 +249,9 @@ class CudaBackend : public Backend {
       SRU_RETURN_IF_ERROR(PrepareDevices(
           gpus_,
           [&](const std::shared_ptr<Gpu>& gpu, DeviceState* state) {
-            return Prepare(*stack, gpu, state);
+            std::unique_ptr<Stream> stream;
+            SRU_RETURN_IF_ERROR(gpu->device().CreateStream(nullptr, &stream));
+            return StackOnDevice::Create(*stack, gpu, *stream, &state->stack);
           },
           &states));
       stack->ReleaseHostCopy();
@@ -286,27 +263,15 @@ class CudaBackend : public Backend {
   Status Compile(const Program& program, const CompileOptions& options,
                  std::unique_ptr<ProgramExecutable>* executable) override {
     if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
-    return CompileProgram(program, options, PackOptionsOf(options), token_table_bytes_, gpus_,
-                          executable);
+    return CompileProgram(program, options, PackOptionsOf(options), gpus_, executable);
   }
 
  private:
   PackOptions PackOptionsOf(const CompileOptions& options) const {
-    PackOptions pack;
-    pack.dtype = options.dtype;
-    pack.fuse_layers = fuse_layers_;
-    return pack;
-  }
-
-  Status Prepare(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
-                 DeviceState* state) const {
-    std::unique_ptr<Stream> stream;
-    SRU_RETURN_IF_ERROR(gpu->device().CreateStream(nullptr, &stream));
-    return StackOnDevice::Create(stack, gpu, *stream, token_table_bytes_, &state->stack);
+    return {options.dtype, fuse_layers_};
   }
 
   const bool fuse_layers_;
-  const size_t token_table_bytes_;
   const std::vector<std::shared_ptr<Gpu>> gpus_;
 };
 
@@ -316,9 +281,7 @@ std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,
                                          std::vector<std::unique_ptr<Device>> devices) {
   std::vector<std::shared_ptr<Gpu>> gpus;
   for (std::unique_ptr<Device>& device : devices) {
-    gpus.push_back(std::make_shared<Gpu>(std::move(device), options.cuda_memory_limit_bytes,
-                                         options.cuda_poll, options.cuda_dependent_launch,
-                                         options.cuda_own_products));
+    gpus.push_back(std::make_shared<Gpu>(std::move(device), options));
   }
   return std::make_unique<CudaBackend>(options, std::move(gpus));
 }

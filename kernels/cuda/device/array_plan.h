@@ -45,6 +45,10 @@ class ArrayPlan {
   }
   // The same for an array that Place() is to set.
   void Add(ArrayView* view, size_t bytes) { views_.push_back({view, Add(bytes)}); }
+  template <typename Views, typename Bytes>
+  void AddEach(const Views& views, const Bytes& bytes) {
+    for (size_t i = 0; i < views.size(); ++i) Add(views[i], bytes[i]);
+  }
 
   // Of all arrays together.
   size_t bytes() const { return end_; }

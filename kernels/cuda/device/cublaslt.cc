@@ -41,21 +41,9 @@ Loaded Load() {
     }
     *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(symbol);
   };
-  CublasLt& library = loaded.library;
-  bind("cublasLtCreate", &library.Create);
-  bind("cublasLtDestroy", &library.Destroy);
-  bind("cublasLtGetStatusString", &library.GetStatusString);
-  bind("cublasLtMatmul", &library.Matmul);
-  bind("cublasLtMatmulAlgoConfigGetAttribute", &library.MatmulAlgoConfigGetAttribute);
-  bind("cublasLtMatmulAlgoGetHeuristic", &library.MatmulAlgoGetHeuristic);
-  bind("cublasLtMatmulDescCreate", &library.MatmulDescCreate);
-  bind("cublasLtMatmulDescDestroy", &library.MatmulDescDestroy);
-  bind("cublasLtMatmulDescSetAttribute", &library.MatmulDescSetAttribute);
-  bind("cublasLtMatmulPreferenceCreate", &library.MatmulPreferenceCreate);
-  bind("cublasLtMatmulPreferenceDestroy", &library.MatmulPreferenceDestroy);
-  bind("cublasLtMatmulPreferenceSetAttribute", &library.MatmulPreferenceSetAttribute);
-  bind("cublasLtMatrixLayoutCreate", &library.MatrixLayoutCreate);
-  bind("cublasLtMatrixLayoutDestroy", &library.MatrixLayoutDestroy);
+#define SRU_CUBLASLT_BIND(name) bind("cublasLt" #name, &loaded.library.name);
+  SRU_CUBLASLT_FUNCTIONS(SRU_CUBLASLT_BIND)
+#undef SRU_CUBLASLT_BIND
   return loaded;
 }
 

@@ -10,21 +10,19 @@
 namespace sru::kernels::cuda {
 
 // The functions that the backend calls, named as in cublasLt.h.
+// clang-format off
+#define SRU_CUBLASLT_FUNCTIONS(X) \
+  X(Create) X(Destroy) X(GetStatusString) \
+  X(Matmul) X(MatmulAlgoConfigGetAttribute) X(MatmulAlgoGetHeuristic) \
+  X(MatmulDescCreate) X(MatmulDescDestroy) X(MatmulDescSetAttribute) \
+  X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute) \
+  X(MatrixLayoutCreate) X(MatrixLayoutDestroy)
+// clang-format on
+
 struct CublasLt {
-  decltype(&cublasLtCreate) Create;
-  decltype(&cublasLtDestroy) Destroy;
-  decltype(&cublasLtGetStatusString) GetStatusString;
-  decltype(&cublasLtMatmul) Matmul;
-  decltype(&cublasLtMatmulAlgoConfigGetAttribute) MatmulAlgoConfigGetAttribute;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;
-  decltype(&cublasLtMatmulDescCreate) MatmulDescCreate;
-  decltype(&cublasLtMatmulDescDestroy) MatmulDescDestroy;
-  decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute;
-  decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate;
-  decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute;
-  decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate;
-  decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy;
+#define SRU_CUBLASLT_MEMBER(name) decltype(&cublasLt##name) name;
+  SRU_CUBLASLT_FUNCTIONS(SRU_CUBLASLT_MEMBER)
+#undef SRU_CUBLASLT_MEMBER
 };
 
 // Loads the library once per process; it stays loaded. kUnavailable, with the loader's own words,

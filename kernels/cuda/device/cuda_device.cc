@@ -125,21 +125,16 @@ class Capture {
 };
 
 // An event that says when it came. On the current device.
-class TimingEvent {
- public:
+struct TimingEvent {
   TimingEvent() = default;
   TimingEvent(const TimingEvent&) = delete;
   TimingEvent& operator=(const TimingEvent&) = delete;
   ~TimingEvent() {
-    if (event_ != nullptr) (void)cudaEventDestroy(event_);
+    if (event != nullptr) (void)cudaEventDestroy(event);
     ForgetLastError();
   }
 
-  cudaError_t Create() { return cudaEventCreateWithFlags(&event_, cudaEventDefault); }
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
+  cudaEvent_t event = nullptr;
 };
 
 class CudaStream : public Stream {
@@ -185,16 +180,7 @@ class CudaStream : public Stream {
   Status CopyToHost(void* to, const void* from, size_t bytes) override {
     return Copy(to, from, bytes, cudaMemcpyDeviceToHost);
   }
-  Status CopyWithin(void* to, const void* from, size_t bytes) override {
-    return Copy(to, from, bytes, cudaMemcpyDeviceToDevice);
-  }
 
-  Status Embed(DataType dtype, const EmbedArgs& args) override {
-    return Run("embedding", [&] { return LaunchEmbed(dtype, args, kernels()); });
-  }
-  Status Normalize(DataType dtype, const LayerNormArgs& args) override {
-    return Run("layer norm", [&] { return LaunchLayerNorm(dtype, args, kernels()); });
-  }
   Status Scan(DataType dtype, const ScanArgs& args) override {
     return Run("scan", [&] {
       return LaunchScan(dtype, ScanDims(args, num_multiprocessors_), args, kernels());
@@ -208,17 +194,8 @@ class CudaStream : public Stream {
       return LaunchFused(args, slices, blocks, kernels());
     });
   }
-  Status Pool(DataType dtype, const PoolArgs& args) override {
-    return Run("pooling", [&] { return LaunchPool(dtype, args, kernels()); });
-  }
-  Status Classify(const HeadArgs& args) override {
-    return Run("classifier", [&] { return LaunchHead(args, kernels()); });
-  }
-  Status Compare(const CompareArgs& args) override {
-    return Run("comparison", [&] { return LaunchCompare(args, kernels()); });
-  }
   Status RunOperation(const OperationArgs& args) override {
-    return Run("operation", [&] { return LaunchOperation(args, limits_, kernels()); });
+    return Run(OperationName(args), [&] { return LaunchOperation(args, limits_, kernels()); });
   }
 
   using Stream::Multiply;
@@ -233,27 +210,29 @@ class CudaStream : public Stream {
     TimingEvent begins[kRuns];
     TimingEvent ends[kRuns];
     SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
-    for (int run = 0; run < kRuns; ++run) {
-      SRU_RETURN_IF_ERROR(Check(begins[run].Create(), "cudaEventCreateWithFlags"));
-      SRU_RETURN_IF_ERROR(Check(ends[run].Create(), "cudaEventCreateWithFlags"));
+    for (TimingEvent* events : {begins, ends}) {
+      for (int run = 0; run < kRuns; ++run) {
+        SRU_RETURN_IF_ERROR(Check(cudaEventCreateWithFlags(&events[run].event, cudaEventDefault),
+                                  "cudaEventCreateWithFlags"));
+      }
     }
     SRU_RETURN_IF_ERROR(RunWork(*this, [&]() -> Status {
       for (int run = 0; run < kRuns; ++run) {
         // Takes the device longer than the launch below takes here, so no product waits for that.
         if (evicting.bytes > 0) SRU_RETURN_IF_ERROR(Initialize(evicting.memory, evicting.bytes));
-        SRU_RETURN_IF_ERROR(Check(cudaEventRecord(begins[run].get(), stream_), "cudaEventRecord"));
+        SRU_RETURN_IF_ERROR(Check(cudaEventRecord(begins[run].event, stream_), "cudaEventRecord"));
         SRU_RETURN_IF_ERROR(Multiply(shape, algorithm, rows, x, weights, y));
-        SRU_RETURN_IF_ERROR(Check(cudaEventRecord(ends[run].get(), stream_), "cudaEventRecord"));
+        SRU_RETURN_IF_ERROR(Check(cudaEventRecord(ends[run].event, stream_), "cudaEventRecord"));
       }
       return OkStatus();
     }));
-    float least = 0;
+    float least = std::numeric_limits<float>::max();
     for (int run = 0; run < kRuns; ++run) {
       float milliseconds = 0;
       SRU_RETURN_IF_ERROR(
-          Check(cudaEventElapsedTime(&milliseconds, begins[run].get(), ends[run].get()),
+          Check(cudaEventElapsedTime(&milliseconds, begins[run].event, ends[run].event),
                 "cudaEventElapsedTime"));
-      least = run == 0 ? milliseconds : std::min(least, milliseconds);
+      least = std::min(least, milliseconds);
     }
     *seconds = least / 1e3;
     return OkStatus();
@@ -390,7 +369,6 @@ class CudaDevice : public Device {
     SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
     int architecture = std::numeric_limits<int>::max();
     SRU_RETURN_IF_ERROR(Check(LoadScanKernels(&architecture), "loading the scan kernels"));
-    SRU_RETURN_IF_ERROR(Check(LoadRowKernels(&architecture), "loading the row kernels"));
     SRU_RETURN_IF_ERROR(Check(LoadFusedKernels(&architecture), "loading the fused kernels"));
     limits_.max_shared_bytes = properties_.sharedMemPerBlockOptin;
     SRU_RETURN_IF_ERROR(Check(LoadSkinnyKernels(&architecture, limits_.max_shared_bytes),
@@ -424,8 +402,8 @@ class CudaDevice : public Device {
   }
 
   Status Allocate(size_t bytes, void** memory) override {
-    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-    return status.ok() ? Check(cudaMalloc(memory, bytes), "cudaMalloc") : status;
+    SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    return Check(cudaMalloc(memory, bytes), "cudaMalloc");
   }
   void Free(void* memory) override {
     (void)cudaSetDevice(ordinal_);
@@ -433,9 +411,8 @@ class CudaDevice : public Device {
     ForgetLastError();
   }
   Status AllocatePinned(size_t bytes, void** memory) override {
-    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-    return status.ok() ? Check(cudaHostAlloc(memory, bytes, cudaHostAllocPortable), "cudaHostAlloc")
-                       : status;
+    SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    return Check(cudaHostAlloc(memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
   }
   void FreePinned(void* memory) override {
     (void)cudaSetDevice(ordinal_);

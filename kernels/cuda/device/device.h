@@ -68,17 +68,11 @@ class Stream {
   // `from` is pinned host memory while serving; pageable memory also works.
   virtual Status CopyToDevice(void* to, const void* from, size_t bytes) = 0;
   virtual Status CopyToHost(void* to, const void* from, size_t bytes) = 0;
-  virtual Status CopyWithin(void* to, const void* from, size_t bytes) = 0;
 
-  virtual Status Embed(DataType dtype, const EmbedArgs& args) = 0;
-  virtual Status Normalize(DataType dtype, const LayerNormArgs& args) = 0;
   virtual Status Scan(DataType dtype, const ScanArgs& args) = 0;
   // For bfloat16.
   virtual Status RunFusedLayer(const FusedArgs& args) = 0;
-  virtual Status Pool(DataType dtype, const PoolArgs& args) = 0;
-  virtual Status Classify(const HeadArgs& args) = 0;
-  virtual Status Compare(const CompareArgs& args) = 0;
-  // One of a program's.
+  // Any other kernel.
   virtual Status RunOperation(const OperationArgs& args) = 0;
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                   const void* x, const void* weights, void* y) {

@@ -17,13 +17,11 @@ std::string Megabytes(size_t bytes) {
 
 }  // namespace
 
-Gpu::Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll,
-         bool dependent_launch, bool own_products)
+Gpu::Gpu(std::unique_ptr<Device> device, const BackendOptions& options)
     : device_(std::move(device)),
-      memory_limit_(memory_limit > 0 ? memory_limit : device_->free_memory() / 10 * 9),
-      poll_(poll),
-      dependent_launch_(dependent_launch),
-      own_products_(own_products && device_->has_own_product()) {}
+      options_(options),
+      memory_limit_(options.cuda_memory_limit_bytes > 0 ? options.cuda_memory_limit_bytes
+                                                        : device_->free_memory() / 10 * 9) {}
 
 Gpu::~Gpu() { FreeKept(); }
 

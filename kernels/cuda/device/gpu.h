@@ -4,7 +4,6 @@
 #define SRU_KERNELS_CUDA_DEVICE_GPU_H_
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -22,15 +21,12 @@ namespace sru::kernels::cuda {
 
 class Gpu {
  public:
-  // The rest as in BackendOptions.
-  Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll = {},
-      bool dependent_launch = false, bool own_products = true);
+  Gpu(std::unique_ptr<Device> device, const BackendOptions& options);
   ~Gpu();
 
   Device& device() { return *device_; }
-  std::chrono::microseconds poll() const { return poll_; }
-  bool dependent_launch() const { return dependent_launch_; }
-  bool own_products() const { return own_products_; }
+  const BackendOptions& options() const { return options_; }
+  bool own_products() const { return options_.cuda_own_products && device_->has_own_product(); }
   DeviceInfo info() const;
 
   // kResourceExhausted, naming `what`, when this many bytes more would exceed the budget. A check
@@ -79,10 +75,8 @@ class Gpu {
   Status OutOfUse(const Status& error, const std::string& reason) const;
 
   const std::unique_ptr<Device> device_;
+  const BackendOptions options_;
   const size_t memory_limit_;
-  const std::chrono::microseconds poll_;
-  const bool dependent_launch_;
-  const bool own_products_;
   std::atomic<size_t> in_use_{0};
   std::atomic<size_t> weight_bytes_{0};
   mutable Mutex mutex_;
@@ -156,8 +150,8 @@ class GpuStream {
     SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu, bytes, &stream->product_workspace_));
     SRU_RETURN_IF_ERROR(
         gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_));
-    stream->stream_->set_poll(gpu->poll());
-    stream->stream_->set_dependent_launch(gpu->dependent_launch());
+    stream->stream_->set_poll(gpu->options().cuda_poll);
+    stream->stream_->set_dependent_launch(gpu->options().cuda_dependent_launch);
     return OkStatus();
   }
 

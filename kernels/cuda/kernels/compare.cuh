@@ -24,6 +24,10 @@ __global__ void __launch_bounds__(kRowThreads)
   const Word expected = args.expected[row % args.period * args.words_per_row + word];
   if (args.values[at] != expected) *args.differs = 1;
 }
+template <typename Launch>
+auto WithKernel(const CompareArgs& args, const Launch& launch) {
+  return launch(CompareKernel<uint32_t>, PerValue(args.rows, args.words_per_row), args);
+}
 
 }  // namespace sru::kernels::cuda
 

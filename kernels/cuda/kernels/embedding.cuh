@@ -10,6 +10,7 @@
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
+#include "kernels/cuda/kernels/storage_type.h"
 
 namespace sru::kernels::cuda {
 
@@ -40,6 +41,16 @@ __global__ void __launch_bounds__(kRowThreads)
     values[i] = j + i < args.size ? row[segment * args.size + j + i] : 0.0f;
   }
   Store<kSize>(x, Pack<T, kSize>::From(values));
+}
+template <typename Launch>
+auto WithKernel(const EmbedArgs& args, const Launch& launch) {
+  return WithStorageType(args.dtype, [&](auto type) {
+    const int row = args.segments * args.padded * static_cast<int>(sizeof(type)) / kEmbedBytes;
+    return launch(EmbedKernel<decltype(type)>, PerValue(args.max_tokens, row), args);
+  });
+}
+inline std::vector<EmbedArgs> KernelVariants(const EmbedArgs& args) {
+  return OfBothTypes(args, &EmbedArgs::dtype);
 }
 
 }  // namespace sru::kernels::cuda

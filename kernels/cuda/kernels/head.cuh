@@ -57,6 +57,11 @@ __global__ void __launch_bounds__(kRowThreads) HeadKernel(const DependentArgs<He
     host[args.labels + label] = probability;
   }
 }
+template <typename Launch>
+auto WithKernel(const HeadArgs& args, const Launch& launch) {
+  const LaunchShape shape = {args.num_sequences, kRowThreads, 0, /*threads_wait=*/true};
+  return launch(HeadKernel<float>, shape, args);
+}
 
 }  // namespace sru::kernels::cuda
 

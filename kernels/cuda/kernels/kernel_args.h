@@ -1,5 +1,5 @@
 // The arguments of the CUDA kernels: plain structures, passed by value at a launch. Host code fills
-// them, the kernels (*.cuh) and their launchers (scan.cu, rows.cu) read them. Includes nothing of
+// them, the kernels (*.cuh) and their launchers (*.cu) read them. Includes nothing of
 // the toolkit.
 //
 // What a launch depends on must be the same for every batch of a bucket (bucket.h), because
@@ -7,12 +7,13 @@
 // device memory: BatchHeader and SequenceEntry.
 //
 // Pointers are device memory unless said otherwise. "Rows" are in row_layout.h's form; `void*` rows
-// hold the storage type, float or BFloat16, that the launcher is told. Strides are in values.
+// hold the storage type, float or BFloat16, that `dtype` or the launcher is told. Strides are in values.
 #ifndef SRU_KERNELS_CUDA_KERNELS_KERNEL_ARGS_H_
 #define SRU_KERNELS_CUDA_KERNELS_KERNEL_ARGS_H_
 
 #include <cstdint>
 
+#include "kernels/data_type.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
@@ -38,6 +39,7 @@ struct alignas(16) SequenceEntry {  // so that it is read by two loads
 
 // x[t] = table[token_ids[t]] or features[t], for the batch's tokens.
 struct EmbedArgs {
+  DataType dtype;
   const BatchHeader* header;
   int max_tokens;            // of the bucket
   const int32_t* token_ids;  // exactly one of
@@ -48,21 +50,6 @@ struct EmbedArgs {
   int size;
   int padded;
   void* x;  // rows
-};
-
-// y = (x - mean) / sqrt(variance + epsilon) * weight + bias per row, padding left out of mean and
-// variance. y may be x.
-struct LayerNormArgs {
-  const BatchHeader* header;
-  int max_tokens;
-  int segments;
-  int size;
-  int padded;
-  const float* weight;  // [segments * padded]
-  const float* bias;
-  float epsilon;
-  const void* x;
-  void* y;
 };
 
 // The recurrence of one layer over all sequences and both directions (scan.cuh).
@@ -109,6 +96,7 @@ struct FusedArgs {
 // Token vectors and pooled vectors of rows that are in memory, for stacks that end with a layer
 // norm.
 struct PoolArgs {
+  DataType dtype;
   const SequenceEntry* sequences;
   int num_sequences;
   int segments;

@@ -43,20 +43,16 @@ inline bool SupportsDependentLaunch(int architecture, int driver_version) {
          driver_version >= kMinVersion;
 }
 
-// Load the kernels of scan.cu, rows.cu, fused.cu, skinny.cu and operations.cu onto the current
-// device: not in the middle of a recording, and so that a device that this build has no code for is
+// Load the kernels of scan.cu, fused.cu, skinny.cu and operations.cu onto the current device: not in the middle of a recording, and so that a device that this build has no code for is
 // found when it is opened. `architecture` becomes the oldest one that a loaded kernel was compiled
 // for, if that is less.
 cudaError_t LoadScanKernels(int* architecture);
-cudaError_t LoadRowKernels(int* architecture);
 cudaError_t LoadFusedKernels(int* architecture);
 // `max_shared_bytes` is what a block may have.
 cudaError_t LoadSkinnyKernels(int* architecture, size_t max_shared_bytes);
 // Takes clusters from the limits if the code or the device has none.
 cudaError_t LoadOperationKernels(int* architecture, OperationLimits* limits);
 
-cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, LaunchStream stream);
-cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, LaunchStream stream);
 // `dims` per thread: 2 or 4 (scan_shape.h).
 cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, LaunchStream stream);
 // `slices` and `blocks` as fused_shape.h has them. How many blocks of a launch run at a time is at
@@ -67,9 +63,6 @@ cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, LaunchStr
 template <typename Args>
 cudaError_t LaunchSkinny(DataType dtype, DataType result_dtype, const Args& args,
                          int num_multiprocessors, size_t max_shared_bytes, LaunchStream stream);
-cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, LaunchStream stream);
-cudaError_t LaunchHead(const HeadArgs& args, LaunchStream stream);
-cudaError_t LaunchCompare(const CompareArgs& args, LaunchStream stream);
 cudaError_t LaunchOperation(const OperationArgs& args, const OperationLimits& limits,
                             LaunchStream stream);
 

@@ -1,17 +1,10 @@
 // Layer norm of rows, a warp per row, in float32 and in two passes (mean, then variance), whatever
 // the storage type.
-//
-// Bound by memory, and by instructions where the row comes from the cache: a value is read three times, the
-// last two from the cache, and written once; 2 + 2 or 4 + 4 bytes a result by storage type. Blocks: rows / 4.
-// 16 rows are 4 blocks of 132 multiprocessors, whose time is that of three trips along a row.
 #ifndef SRU_KERNELS_CUDA_KERNELS_LAYER_NORM_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_LAYER_NORM_CUH_
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
-#include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
-#include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
 
@@ -69,21 +62,6 @@ __device__ __forceinline__ void NormalizeRow(const T* x, int segments, int size,
       if (i < stride) write(i, fmaf((values[k] * factor - mean) * scale, weights[k], biases[k]));
     }
   }
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    LayerNormKernel(const DependentArgs<LayerNormArgs> dependent) {
-  const LayerNormArgs& args = dependent.Await();
-  const int row =
-      static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarpSize;
-  // The whole warp leaves: those that stay exchange values.
-  if (row >= args.header->num_tokens || row >= args.max_tokens) return;
-  const int stride = args.segments * args.padded;
-  const T* x = static_cast<const T*>(args.x) + static_cast<int64_t>(row) * stride;
-  T* y = static_cast<T*>(args.y) + static_cast<int64_t>(row) * stride;
-  NormalizeRow(x, args.segments, args.size, args.padded, args.weight, args.bias, args.epsilon,
-               [y](int i, float value) { y[i] = FromFloat<T>(value); });
 }
 
 }  // namespace sru::kernels::cuda

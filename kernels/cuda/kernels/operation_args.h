@@ -1,5 +1,5 @@
-// The arguments of the kernels that a program's operations run (program.h), beside those of its
-// stacks; kernel_args.h says what is common to all of them. Values are float32 rows, `stride` values
+// The arguments of the kernels that a program's operations run (program.h), beside those that only
+// its stacks do; kernel_args.h says what is common to all of them. Values are float32 rows, `stride` values
 // apart, whose padding is finite.
 //
 // A launch covers the rows and sequences of a bucket; the kernels leave out those past the batch's
@@ -8,6 +8,7 @@
 #define SRU_KERNELS_CUDA_KERNELS_OPERATION_ARGS_H_
 
 #include <cstdint>
+#include <iterator>
 #include <variant>
 
 #include "kernels/cuda/kernels/bfloat16.h"
@@ -95,13 +96,18 @@ struct AddRowsArgs : RowsOfAxis {
   float* y;
 };
 
-// x = sum, if there is one, and y = (x - mean) / sqrt(variance + epsilon) * weight + bias.
-struct NormalizeRowsArgs : RowsOfAxis {
-  int width;
-  int stride;
-  RowSum sum;  // a is null: none, x is there
-  float* x;
-  const float* weight;  // [stride]
+// x = sum, if there is one, and y = (x - mean) / sqrt(variance + epsilon) * weight + bias per row,
+// padding left out of mean and variance. y may be x.
+struct NormalizeRowsArgs {
+  const BatchHeader* header;
+  int max_rows;  // of the bucket
+  int segments;
+  int size;
+  int padded;
+  RowSum sum;           // of float32; a is null: none, x is there
+  DataType dtype;       // of x
+  void* x;              // written with a sum
+  const float* weight;  // [segments * padded]
   const float* bias;
   float epsilon;
   // One of them at least; null = not wanted.
@@ -157,14 +163,6 @@ struct SsruArgs : SequencesOfAxis {
   float* y;
 };
 
-// The field's next row = the sequence's last row of x, or the row before where it has no rows.
-struct KeepLastArgs : SequencesOfAxis {
-  int width;
-  int stride;
-  FieldRows field;
-  const float* x;
-};
-
 // y[sequence] = the sequence's last row of x, or the field's row where it has no rows, or zeros
 // where there is none.
 struct LastRowsArgs : SequencesOfAxis {
@@ -172,7 +170,7 @@ struct LastRowsArgs : SequencesOfAxis {
   int stride;
   FieldRows field;
   const float* x;
-  float* y;
+  float* y;  // null: the field's next row is written in its place
 };
 
 // A growing field of the slots of an axis: the rows before this run, and pages that have
@@ -207,7 +205,7 @@ struct AppendArgs : RowsOfAxis {
 // y = x w where x is what a layer norm makes: every block of the product makes its rows for itself,
 // and one writes what the norm would. Columns of y may be rows of growing fields as well.
 struct NormalizedProductArgs : SkinnyArgs {  // x is null
-  NormalizeRowsArgs norm;                    // of `rows` rows of k values
+  NormalizeRowsArgs norm;                    // of `rows` rows of k values, float32 in one segment
   AppendArgs append;                         // of columns of y; its count may be 0
 };
 // The most that a block has room for.
@@ -336,9 +334,15 @@ struct OperationLimits {
 };
 
 using OperationArgs =
-    std::variant<CopyRowsArgs, EmbedRowsArgs, AddBiasArgs, AddRowsArgs, NormalizeRowsArgs,
-                 MoveStatesArgs, SsruArgs, ShiftRowsArgs, KeepLastArgs, LastRowsArgs, AppendArgs,
-                 AttendArgs, PoolRowsArgs, RowDotArgs, PredictArgs>;
+    std::variant<EmbedArgs, NormalizeRowsArgs, PoolArgs, HeadArgs, CompareArgs, CopyRowsArgs,
+                 EmbedRowsArgs, AddBiasArgs, AddRowsArgs, MoveStatesArgs, SsruArgs, ShiftRowsArgs,
+                 LastRowsArgs, AppendArgs, AttendArgs, PoolRowsArgs, RowDotArgs, PredictArgs>;
+// Of the first ones, which are not a program's alone.
+inline constexpr const char* kOperationNames[] = {"embedding", "layer norm", "pooling",
+                                                  "classifier", "comparison"};
+inline const char* OperationName(const OperationArgs& args) {
+  return args.index() < std::size(kOperationNames) ? kOperationNames[args.index()] : "operation";
+}
 
 }  // namespace sru::kernels::cuda
 

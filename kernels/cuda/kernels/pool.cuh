@@ -18,9 +18,15 @@
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
 #include "kernels/cuda/kernels/running_pool.cuh"
+#include "kernels/cuda/kernels/storage_type.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
+
+// Of each sequence.
+SRU_HOST_DEVICE constexpr int PoolBlocks(const PoolArgs& args) {
+  return static_cast<int>(Blocks(args.segments * args.padded / kPoolDims));
+}
 
 // Of one thread, from row to row.
 struct PoolThread {
@@ -69,9 +75,9 @@ struct PoolThread {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    PoolKernel(const DependentArgs<PoolArgs> dependent, int blocks) {
+__global__ void __launch_bounds__(kRowThreads) PoolKernel(const DependentArgs<PoolArgs> dependent) {
   const PoolArgs& args = dependent.Await();
+  const int blocks = PoolBlocks(args);
   const SequenceEntry entry = args.sequences[static_cast<int>(blockIdx.x) / blocks];
   const int stride = args.segments * args.padded;
   const int j =
@@ -110,6 +116,16 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int d = 0; d < kPoolDims; ++d) {
     pooled[d] = PoolEnd(rule, thread.pool[d], thread.picked[d], scale);
   }
+}
+template <typename Launch>
+auto WithKernel(const PoolArgs& args, const Launch& launch) {
+  return WithStorageType(args.dtype, [&](auto type) {
+    const LaunchShape shape = {int64_t{args.num_sequences} * PoolBlocks(args)};
+    return launch(PoolKernel<decltype(type)>, shape, args);
+  });
+}
+inline std::vector<PoolArgs> KernelVariants(const PoolArgs& args) {
+  return OfBothTypes(args, &PoolArgs::dtype);
 }
 
 }  // namespace sru::kernels::cuda

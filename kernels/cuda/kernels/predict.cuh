@@ -150,6 +150,21 @@ __device__ __forceinline__ float Adjusted(float logit, const PickAdjustment& adj
   return fminf(fmaxf(scaled + adjustment.add, -FLT_MAX), FLT_MAX);
 }
 
+// The place of an id among ascending ones, id_at(begin) to id_at(end - 1), or `end`.
+template <typename IdAt>
+__device__ __forceinline__ int FindId(int begin, int end, int32_t id, const IdAt& id_at) {
+  const int last = end;
+  while (begin < end) {
+    const int middle = begin + (end - begin) / 2;
+    if (id_at(middle) < id) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin < last && id_at(begin) == id ? begin : last;
+}
+
 // A row's adjustments.
 class RowAdjustments {
  public:
@@ -177,17 +192,8 @@ class RowAdjustments {
   // The logit that a symbol of the block had before Apply().
   template <int kThreads>
   __device__ __forceinline__ float Unadjusted(const Logits<kThreads>& logits, int32_t id) const {
-    int begin = begin_;
-    int end = end_;
-    while (begin < end) {
-      const int middle = begin + (end - begin) / 2;
-      if (adjustments_[middle].id < id) {
-        begin = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    return begin < end_ && adjustments_[begin].id == id ? unadjusted_[begin] : logits[id];
+    const int place = FindId(begin_, end_, id, [this](int i) { return adjustments_[i].id; });
+    return place < end_ ? unadjusted_[place] : logits[id];
   }
 
  private:
@@ -209,18 +215,7 @@ class RowChoices {
   }
 
   __device__ __forceinline__ bool Has(int32_t id) const {
-    if (ids_ == nullptr) return true;
-    int begin = begin_;
-    int end = end_;
-    while (begin < end) {
-      const int middle = begin + (end - begin) / 2;
-      if (ids_[middle] < id) {
-        begin = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    return begin < end_ && ids_[begin] == id;
+    return ids_ == nullptr || FindId(begin_, end_, id, [this](int i) { return ids_[i]; }) < end_;
   }
 
  private:

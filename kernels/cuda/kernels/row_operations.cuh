@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/kernels/dependent_args.cuh"
@@ -20,28 +21,6 @@
 #include "kernels/state_arena.h"
 
 namespace sru::kernels::cuda {
-
-struct LaunchShape {
-  int64_t blocks = 0;
-  int threads = kRowThreads;
-  size_t shared_bytes = 0;
-  bool threads_wait = false;  // for each other
-  int cluster_blocks = 1;     // of a cluster
-};
-
-// A thread per value, or a warp per row.
-inline LaunchShape PerValue(int rows, int width) { return {Blocks(int64_t{rows} * width)}; }
-inline LaunchShape PerWarp(int64_t rows) {
-  return {Blocks(rows * kWarpSize), kRowThreads, 0, /*threads_wait=*/true};
-}
-
-// Each kernel has a function WithKernel(args, launch) beside it, which returns launch(kernel, shape,
-// args). Arguments for which there is more than one kernel have KernelVariants(args): arguments for
-// each of them.
-template <typename Args>
-std::vector<Args> KernelVariants(const Args& args) {
-  return {args};
-}
 
 // The place of a thread among rows of `width` values.
 struct RowPlace {
@@ -91,10 +70,7 @@ auto WithKernel(const CopyRowsArgs& args, const Launch& launch) {
       args.y_dtype, [&](auto type) { return launch(CopyRowsKernel<decltype(type)>, shape, args); });
 }
 inline std::vector<CopyRowsArgs> KernelVariants(const CopyRowsArgs& args) {
-  std::vector<CopyRowsArgs> variants(2, args);
-  variants[0].y_dtype = DataType::kFloat32;
-  variants[1].y_dtype = DataType::kBFloat16;
-  return variants;
+  return OfBothTypes(args, &CopyRowsArgs::y_dtype);
 }
 
 // Bound by memory, and with positions by float64 instructions: 4 bytes of the table read a result, or 2 in bfloat16, and 4 written. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
@@ -127,10 +103,7 @@ auto WithKernel(const EmbedRowsArgs& args, const Launch& launch) {
   });
 }
 inline std::vector<EmbedRowsArgs> KernelVariants(const EmbedRowsArgs& args) {
-  std::vector<EmbedRowsArgs> variants(2, args);
-  variants[0].table_dtype = DataType::kFloat32;
-  variants[1].table_dtype = DataType::kBFloat16;
-  return variants;
+  return OfBothTypes(args, &EmbedRowsArgs::table_dtype);
 }
 
 // A template only so that a header may hold it, as those below.
@@ -173,37 +146,42 @@ auto WithKernel(const AddRowsArgs& args, const Launch& launch) {
   return launch(AddRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
 }
 
-// A warp per row, as LayerNormKernel, with what comes before and after it: the sum of a residual, and
+// A warp per row (layer_norm.cuh), with what comes before and after it: the sum of a residual, and
 // rounding for the product that follows. The sum is written and read again by the same lane.
-// Bound by a warp's trips along its row: 4 bytes read a result, or 8 read and 4 written for a sum, 8 more from the cache, and 4 written, 2 or both. 16 rows of 512 values are 4 blocks of 132 multiprocessors.
+//
+// Bound by a warp's trips along its row: 2 or 4 bytes read a result, or 8 read and 4 written for a
+// sum, twice as much from the cache, and 4 written, 2 or both. 16 rows of 512 values are 4 blocks
+// of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     NormalizeRowsKernel(const DependentArgs<NormalizeRowsArgs> dependent) {
   const NormalizeRowsArgs& args = dependent.Await();
   const int64_t row = WarpPlace();
   // The whole warp leaves: those that stay exchange values.
-  if (!IsRow(args.axis, args.max_rows, row)) return;
+  if (row >= args.header->num_tokens || row >= args.max_rows) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t begin = row * args.stride;
-  T* const x = args.x + begin;
-  if (args.sum.a != nullptr) {
-    for (int first = lane; first < args.stride; first += kNormAtOnce * kWarpSize) {
+  const int stride = args.segments * args.padded;
+  const int64_t begin = row * stride;
+  T* const x = static_cast<T*>(args.x) + begin;
+  if constexpr (std::is_same_v<T, float>) {
+    for (int first = lane; args.sum.a != nullptr && first < stride;
+         first += kNormAtOnce * kWarpSize) {
       T sums[kNormAtOnce] = {};
 #pragma unroll
       for (int k = 0; k < kNormAtOnce; ++k) {
         const int i = first + k * kWarpSize;
-        if (i < args.stride) sums[k] = SumAt(args.sum, begin + i, i);
+        if (i < stride) sums[k] = SumAt(args.sum, begin + i, i);
       }
 #pragma unroll
       for (int k = 0; k < kNormAtOnce; ++k) {
         const int i = first + k * kWarpSize;
-        if (i < args.stride) x[i] = sums[k];
+        if (i < stride) x[i] = sums[k];
       }
     }
   }
-  T* const y = args.y != nullptr ? args.y + begin : nullptr;
+  float* const y = args.y != nullptr ? args.y + begin : nullptr;
   BFloat16* const rounded = args.rounded != nullptr ? args.rounded + begin : nullptr;
-  NormalizeRow(x, 1, args.width, args.stride, args.weight, args.bias, args.epsilon,
+  NormalizeRow(x, args.segments, args.size, args.padded, args.weight, args.bias, args.epsilon,
                [y, rounded](int i, float value) {
                  if (y != nullptr) y[i] = value;
                  if (rounded != nullptr) rounded[i] = FromFloat<BFloat16>(value);
@@ -211,7 +189,12 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 template <typename Launch>
 auto WithKernel(const NormalizeRowsArgs& args, const Launch& launch) {
-  return launch(NormalizeRowsKernel<float>, PerWarp(args.max_rows), args);
+  return WithStorageType(args.dtype, [&](auto type) {
+    return launch(NormalizeRowsKernel<decltype(type)>, PerWarp(args.max_rows), args);
+  });
+}
+inline std::vector<NormalizeRowsArgs> KernelVariants(const NormalizeRowsArgs& args) {
+  return OfBothTypes(args, &NormalizeRowsArgs::dtype);
 }
 
 // A sequence's row of a fixed field before this run, or where its next one goes; null = none.

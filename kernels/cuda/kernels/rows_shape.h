@@ -1,11 +1,13 @@
-// Launch shapes of the kernels that work on rows.
+// Launch shapes of the kernels that work on rows, and of those of a program's operations.
 #ifndef SRU_KERNELS_CUDA_KERNELS_ROWS_SHAPE_H_
 #define SRU_KERNELS_CUDA_KERNELS_ROWS_SHAPE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
-#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/data_type.h"
+#include "kernels/host_and_device.h"
 
 namespace sru::kernels::cuda {
 
@@ -19,27 +21,39 @@ inline constexpr int kEmbedBytes = 16;
 inline constexpr int kPoolDims = 2;
 inline constexpr int kPoolRows = 8;
 
-inline constexpr int64_t Blocks(int64_t threads) {
+SRU_HOST_DEVICE constexpr int64_t Blocks(int64_t threads) {
   return (threads + kRowThreads - 1) / kRowThreads;
 }
 
-inline int64_t EmbedBlocks(const EmbedArgs& args, size_t value_bytes) {
-  return Blocks(args.max_tokens *
-                static_cast<int64_t>(args.segments * args.padded * value_bytes / kEmbedBytes));
+// The shape of a launch.
+struct LaunchShape {
+  int64_t blocks = 0;
+  int threads = kRowThreads;
+  size_t shared_bytes = 0;
+  bool threads_wait = false;  // for each other
+  int cluster_blocks = 1;     // of a cluster
+};
+
+// A thread per value, or a warp per row.
+inline LaunchShape PerValue(int64_t rows, int width) { return {Blocks(rows * width)}; }
+inline LaunchShape PerWarp(int64_t rows) {
+  return {Blocks(rows * kWarpSize), kRowThreads, 0, /*threads_wait=*/true};
 }
-// A warp per row.
-inline int64_t LayerNormBlocks(const LayerNormArgs& args) {
-  return Blocks(int64_t{args.max_tokens} * kWarpSize);
+
+// Each kernel of an operation has a function WithKernel(args, launch) beside it, which returns
+// launch(kernel, shape, args). Arguments for which there is more than one kernel have
+// KernelVariants(args): arguments for each of them.
+template <typename Args>
+std::vector<Args> KernelVariants(const Args& args) {
+  return {args};
 }
-inline int PoolBlocksPerSequence(const PoolArgs& args) {
-  return static_cast<int>(Blocks(args.segments * args.padded / kPoolDims));
-}
-inline int64_t PoolBlocks(const PoolArgs& args) {
-  return int64_t{args.num_sequences} * PoolBlocksPerSequence(args);
-}
-inline int64_t HeadBlocks(const HeadArgs& args) { return args.num_sequences; }
-inline int64_t CompareBlocks(const CompareArgs& args) {
-  return Blocks(int64_t{args.rows} * args.words_per_row);
+// Those of kernels for both storage types.
+template <typename Args>
+std::vector<Args> OfBothTypes(const Args& args, DataType Args::*dtype) {
+  std::vector<Args> variants(2, args);
+  variants[0].*dtype = DataType::kFloat32;
+  variants[1].*dtype = DataType::kBFloat16;
+  return variants;
 }
 
 }  // namespace sru::kernels::cuda

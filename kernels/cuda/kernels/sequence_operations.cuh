@@ -69,44 +69,27 @@ auto WithKernel(const SsruArgs& args, const Launch& launch) {
   return launch(SsruKernel<float>, PerValue(args.max_sequences, args.stride), args);
 }
 
-// The last row of x of sequence b, or `in` where it has none, or zeros where that is null.
-__device__ __forceinline__ float LastOf(const int32_t* offsets, int b, const float* x, int stride,
-                                        const float* in, int column) {
-  const int end = offsets[b + 1];
-  if (end > offsets[b]) return x[int64_t{end - 1} * stride + column];
-  return in != nullptr ? in[column] : 0.0f;
-}
-
-// Bound by memory, however long a sequence is: 4 bytes read and 4 written a result. 16 sequences of 512 values are 64 blocks of 132 multiprocessors.
-template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    KeepLastKernel(const DependentArgs<KeepLastArgs> dependent) {
-  const KeepLastArgs& args = dependent.Await();
-  const RowPlace at = PlaceOf(args.width);
-  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
-  T* out = NextRow(args.field, at.row);
-  if (out == nullptr) return;
-  out[at.column] =
-      LastOf(args.offsets, at.row, args.x, args.stride, RowBefore(args.field, at.row), at.column);
-}
-template <typename Launch>
-auto WithKernel(const KeepLastArgs& args, const Launch& launch) {
-  return launch(KeepLastKernel<float>, PerValue(args.max_sequences, args.width), args);
-}
-
-// Bound by memory, however long a sequence is: 4 bytes read and 4 written a result. 16 sequences of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by memory, however long a sequence is: 4 bytes read and 4 written a result. 16 sequences of
+// 512 values are 64 blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     LastRowsKernel(const DependentArgs<LastRowsArgs> dependent) {
   const LastRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const int end = args.offsets[at.row + 1];
   const T* in = RowBefore(args.field, at.row);
   T value = 0.0f;
-  if (at.column < args.width) {
-    value = LastOf(args.offsets, at.row, args.x, args.stride, in, at.column);
+  if (at.column >= args.width) {
+    if (args.y == nullptr) return;
+  } else if (end > args.offsets[at.row]) {
+    value = args.x[int64_t{end - 1} * args.stride + at.column];
+  } else if (in != nullptr) {
+    value = in[at.column];
   }
-  args.y[int64_t{at.row} * args.stride + at.column] = value;
+  T* const y =
+      args.y == nullptr ? NextRow(args.field, at.row) : args.y + int64_t{at.row} * args.stride;
+  if (y != nullptr) y[at.column] = value;
 }
 template <typename Launch>
 auto WithKernel(const LastRowsArgs& args, const Launch& launch) {

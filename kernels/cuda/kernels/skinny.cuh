@@ -227,9 +227,10 @@ __device__ __forceinline__ void NormalizeRows(const NormalizeRowsArgs& args, int
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // The last warps, which have nothing else to do, get the rows that are left over.
 #pragma unroll 1
-  for (int row = kNormalizingWarps - 1 - warp; row < rows && row < args.axis->rows.num_tokens;
+  for (int row = kNormalizingWarps - 1 - warp; row < rows && row < args.header->num_tokens;
        row += kNormalizingWarps) {
-    const int64_t begin = static_cast<int64_t>(row) * args.stride;
+    const int64_t begin = static_cast<int64_t>(row) * args.padded;
+    float* const given = static_cast<float*>(args.x) + begin;
     T* const to = reinterpret_cast<T*>(x + row * NormalizedPitch(sizeof(T)));
     float* values;
     if constexpr (std::is_same_v<T, float>) {
@@ -239,15 +240,15 @@ __device__ __forceinline__ void NormalizeRows(const NormalizeRowsArgs& args, int
     }
     // A lane reads later what it writes here, and nothing else.
 #pragma unroll 8
-    for (int i = lane; i < args.stride; i += 32) {
+    for (int i = lane; i < args.padded; i += 32) {
       const bool sums = args.sum.a != nullptr;
-      const float value = sums ? SumAt(args.sum, begin + i, i) : args.x[begin + i];
+      const float value = sums ? SumAt(args.sum, begin + i, i) : given[i];
       values[i] = value;
-      if (sums && writes) args.x[begin + i] = value;
+      if (sums && writes) given[i] = value;
     }
     float* const y = writes && args.y != nullptr ? args.y + begin : nullptr;
     BFloat16* const rounded = writes && args.rounded != nullptr ? args.rounded + begin : nullptr;
-    NormalizeRow(values, 1, args.width, args.stride, args.weight, args.bias, args.epsilon,
+    NormalizeRow(values, 1, args.size, args.padded, args.weight, args.bias, args.epsilon,
                  [=](int i, float value) {
                    to[i] = FromFloat<T>(value);
                    if (y != nullptr) y[i] = value;

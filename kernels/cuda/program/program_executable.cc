@@ -16,14 +16,10 @@
 namespace sru::kernels::cuda {
 namespace {
 
-class CudaProgram : public ProgramExecutable {
+class CudaProgram : public DeviceExecutable<ProgramExecutable, ProgramOnDevice> {
  public:
   CudaProgram(std::unique_ptr<PackedProgram> packed, std::vector<ProgramOnDevice> devices)
-      : packed_(std::move(packed)), devices_(std::move(devices)) {}
-
-  int num_devices() const override { return static_cast<int>(devices_.size()); }
-  // One computes while the other copies and answers.
-  int workers_per_device() const override { return 2; }
+      : DeviceExecutable(std::move(devices)), packed_(std::move(packed)) {}
 
   Status CreateWorkspace(const ProgramLimits& limits,
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
@@ -68,16 +64,6 @@ class CudaProgram : public ProgramExecutable {
     });
   }
 
-  size_t weight_bytes() const override {
-    for (const ProgramOnDevice& device : devices_) {
-      if (device.weights == nullptr) continue;
-      size_t bytes = device.weights->bytes();
-      for (const StackOnDevice& stack : device.stacks) bytes += stack.bytes();
-      return bytes;
-    }
-    return 0;
-  }
-
  private:
   Status RunBatch(const ProgramBatch& batch, const OutputBatch* outputs,
                   CudaProgramWorkspace& ws) const {
@@ -89,16 +75,6 @@ class CudaProgram : public ProgramExecutable {
     run.ReadResults();
     run.Commit();
     return OkStatus();
-  }
-
-  // That it is one of the devices, and has not failed.
-  Status CheckDevice(const std::string& what, int device) const {
-    if (device < 0 || device >= num_devices()) {
-      return InvalidArgument(what, ".device: expected 0 to ", num_devices() - 1, ", found ",
-                             device);
-    }
-    const Gpu& gpu = *devices_[device].gpu;
-    return gpu.lost() ? gpu.LostError() : OkStatus();
   }
 
   Status Enqueue(ProgramRun& run, CudaProgramWorkspace& ws) const {
@@ -125,7 +101,6 @@ class CudaProgram : public ProgramExecutable {
   }
 
   const std::unique_ptr<PackedProgram> packed_;
-  const std::vector<ProgramOnDevice> devices_;
 };
 
 // The name of an operation's rounded weights, if it has some.
@@ -135,21 +110,22 @@ struct Int8Check : OperationVisitor {
   void Int8Matrix(const char* its_name, const Int8View&, int64_t, int64_t) { name = its_name; }
 };
 
-Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
-               const std::shared_ptr<Gpu>& gpu, ProgramOnDevice* device) {
+Status Prepare(const PackedProgram& packed, const std::shared_ptr<Gpu>& gpu,
+               ProgramOnDevice* device) {
   std::unique_ptr<Stream> stream;
   SRU_RETURN_IF_ERROR(gpu->device().CreateStream(nullptr, &stream));
   SRU_RETURN_IF_ERROR(DeviceStack::Create(packed.tensors, gpu, *stream, &device->weights));
   for (const ProductGroup& group : packed.groups) {
-    std::vector<ProductPlans::Planned> products;
+    std::vector<ProductPlans::Plan> products;
     for (size_t i = 0; i < group.shapes.size(); ++i) {
-      products.push_back({group.shapes[i], device->weights->tensor(group.weights[i])});
+      products.push_back({group.shapes[i], device->weights->tensor(group.weights[i]), {}});
     }
-    SRU_RETURN_IF_ERROR(ProductPlans::Create(products, gpu, &device->plans.emplace_back()));
+    SRU_RETURN_IF_ERROR(
+        ProductPlans::Create(std::move(products), gpu, &device->plans.emplace_back()));
   }
   for (const std::unique_ptr<PackedStack>& stack : packed.stacks) {
-    SRU_RETURN_IF_ERROR(StackOnDevice::Create(*stack, gpu, *stream, token_table_bytes,
-                                              &device->stacks.emplace_back()));
+    SRU_RETURN_IF_ERROR(
+        StackOnDevice::Create(*stack, gpu, *stream, &device->stacks.emplace_back()));
   }
   return OkStatus();
 }
@@ -160,8 +136,8 @@ Status CheckSupported(const Program& program) {
     Int8Check rounded;
     VisitOperation(program, static_cast<ValueId>(i), rounded);
     if (rounded.name == nullptr) continue;
-    return Unsupported(ItemName("operations", i, OperationName(program.operations[i])), ": ",
-                       rounded.name, ": rounded weights run on the cpu backend alone");
+    return Unsupported(ItemName("operations", i, kernels::OperationName(program.operations[i])),
+                       ": ", rounded.name, ": rounded weights run on the cpu backend alone");
   }
   return OkStatus();
 }
@@ -169,8 +145,7 @@ Status CheckSupported(const Program& program) {
 }  // namespace
 
 Status CompileProgram(const Program& program, const CompileOptions& options,
-                      const PackOptions& pack, size_t token_table_bytes,
-                      const std::vector<std::shared_ptr<Gpu>>& gpus,
+                      const PackOptions& pack, const std::vector<std::shared_ptr<Gpu>>& gpus,
                       std::unique_ptr<ProgramExecutable>* executable) {
   return CatchBadAlloc("packing weights", [&] {
     ProgramShape shape;
@@ -181,7 +156,7 @@ Status CompileProgram(const Program& program, const CompileOptions& options,
     SRU_RETURN_IF_ERROR(PrepareDevices(
         gpus,
         [&](const std::shared_ptr<Gpu>& gpu, ProgramOnDevice* device) {
-          return Prepare(*packed, token_table_bytes, gpu, device);
+          return Prepare(*packed, gpu, device);
         },
         &devices));
     packed->ReleaseHostCopy();

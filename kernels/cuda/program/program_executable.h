@@ -2,7 +2,6 @@
 #ifndef SRU_KERNELS_CUDA_PROGRAM_PROGRAM_EXECUTABLE_H_
 #define SRU_KERNELS_CUDA_PROGRAM_PROGRAM_EXECUTABLE_H_
 
-#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -17,8 +16,7 @@ namespace sru::kernels::cuda {
 
 // As Backend::Compile(), for a data type that the kernels have.
 Status CompileProgram(const Program& program, const CompileOptions& options,
-                      const PackOptions& pack, size_t token_table_bytes,
-                      const std::vector<std::shared_ptr<Gpu>>& gpus,
+                      const PackOptions& pack, const std::vector<std::shared_ptr<Gpu>>& gpus,
                       std::unique_ptr<ProgramExecutable>* executable);
 
 }  // namespace sru::kernels::cuda

@@ -26,14 +26,22 @@ class Forward {
       id_ = static_cast<ValueId>(i);
       if ((packed_.shape.users[i] & bucket_.users) == 0 || operation().is_joined) continue;
       if (operation().done_by != kNone && NormalizesInProduct(operation().done_by)) continue;
-      SRU_RETURN_IF_ERROR(
-          std::visit([this](const auto& op) { return Run(op); }, packed_.program.operations[i]));
+      const Operation& run = packed_.program.operations[i];
+      if (rows() == 0 && !RunsWithoutRows(run)) continue;
+      SRU_RETURN_IF_ERROR(std::visit([this](const auto& op) { return Run(op); }, run));
       if (is_rounded() && !operation().rounds) SRU_RETURN_IF_ERROR(Round());
     }
     return OkStatus();
   }
 
  private:
+  // Those that write a field without rows, too.
+  static bool RunsWithoutRows(const Operation& operation) {
+    return std::holds_alternative<ops::Stack>(operation) ||
+           std::holds_alternative<ops::Ssru>(operation) ||
+           std::holds_alternative<ops::Shift>(operation);
+  }
+
   // Of the operation that is put on the stream.
   const PackedOperation& operation() const { return packed_.operations[id_]; }
   AxisId axis() const { return packed_.shape.values[id_].axis; }
@@ -136,13 +144,11 @@ class Forward {
   }
 
   Status Run(const ops::Features& op) {
-    if (rows() == 0) return OkStatus();
     const int width = packed_.program.inputs[op.input].width;
     return Start(Copy(Input<float>(layout_.inputs[op.input]), width, width, stride(), 0));
   }
 
   Status Run(const ops::Embed& op) {
-    if (rows() == 0) return OkStatus();
     auto args = OfRows<EmbedRowsArgs>();
     args.ids = Ids(op.ids);
     args.table_dtype = packed_.dtype;
@@ -186,7 +192,6 @@ class Forward {
   }
 
   Status Run(const ops::Linear& op) {
-    if (rows() == 0) return OkStatus();
     if (operation().first != kNone && operation().first != id_) return OkStatus();  // it is made
     if (NormalizesInProduct(id_)) {
       const ProductShape& shape = packed_.shape_of(operation());
@@ -220,14 +225,16 @@ class Forward {
     return Start(args);
   }
 
-  Status Run(const ops::Normalize& op) {
-    return rows() == 0 ? OkStatus() : Start(NormArgs(id_, op));
-  }
+  Status Run(const ops::Normalize& op) { return Start(NormArgs(id_, op)); }
   NormalizeRowsArgs NormArgs(ValueId id, const ops::Normalize& op) const {
     const PackedOperation& of = packed_.operations[id];
-    auto args = OfRows<NormalizeRowsArgs>();
-    args.width = width(op.x);
-    args.stride = stride(id);
+    NormalizeRowsArgs args{};
+    args.header = &header(axis())->rows;
+    args.max_rows = rows();
+    args.segments = 1;
+    args.size = width(op.x);
+    args.padded = stride(id);
+    args.dtype = DataType::kFloat32;
     if (!of.joined.empty()) args.sum = SumOf(of.joined[0]);
     args.x = ws_.value(op.x);
     args.weight = device_.weights->floats(of.vectors[0]);
@@ -243,8 +250,7 @@ class Forward {
   Status Run(const ops::Stack& op) {
     const bool carries = op.state != kNone && has_slots();
     if (rows() == 0) {
-      return carries ? KeepLast(op.state, packed_.program.fields[op.state].width, nullptr, 0)
-                     : OkStatus();
+      return carries ? KeepLast(op.state, nullptr, 0) : OkStatus();
     }
     const PackedStack& stack = *packed_.stacks[operation().stack];
     const StackOnDevice& device = device_.stacks[operation().stack];
@@ -254,7 +260,7 @@ class Forward {
     pass.stream = ws_.stream.get();
     pass.max_tokens = rows();
     pass.num_sequences = bucket_.sequences[axis()];
-    pass.choice = [&](const PackedProduct& product) -> const ProductChoice& {
+    pass.choice = [&](const PackedProduct& product) {
       return ws_.choice(operation().stack, product, rows());
     };
     pass.header = &header(axis())->rows;
@@ -278,11 +284,7 @@ class Forward {
     const bool unpacks = !IsPlain(row);
     pass.token_vectors = unpacks ? ws_.token_rows.as<float>() : y();
     if (!operation().keeps_float) pass.output = ws_.rounded(id_);
-    pass.x = ws_.x.data();
-    pass.h = ws_.h.data();
-    pass.normalized = ws_.normalized.data();
-    pass.projected = ws_.projected.data();
-    pass.u = ws_.u.data();
+    pass.scratch = &ws_.scratch;
     SRU_RETURN_IF_ERROR(EnqueueStack(stack, *device.weights, device.token_table->Use(), pass));
 
     if (unpacks) {
@@ -324,7 +326,6 @@ class Forward {
   }
 
   Status Run(const ops::Attend& op) {
-    if (rows() == 0) return OkStatus();
     auto args = OfRows<AttendArgs>();
     args.heads = op.heads;
     args.key_width = width(op.q);
@@ -357,7 +358,6 @@ class Forward {
   }
 
   Status Run(const ops::Concat& op) {
-    if (rows() == 0) return OkStatus();
     int first = 0;
     for (size_t i = 0; i < op.xs.size(); ++i) {
       const ValueId x = op.xs[i];
@@ -370,7 +370,6 @@ class Forward {
   }
 
   Status Run(const ops::Add& /*op*/) {
-    if (rows() == 0) return OkStatus();
     auto args = OfRows<AddRowsArgs>();
     args.stride = stride();
     args.sum = SumOf(id_);
@@ -390,7 +389,6 @@ class Forward {
 
   Status Run(const ops::Pool& op) {
     const AxisId of = axis_of(op.x);
-    if (bucket_.sequences[of] == 0) return OkStatus();
     auto args = OfSequences<PoolRowsArgs>(of);
     args.width = width(op.x);
     args.stride = stride();
@@ -406,7 +404,6 @@ class Forward {
   }
 
   Status Run(const ops::RowDot& op) {
-    if (rows() == 0) return OkStatus();
     auto args = OfRows<RowDotArgs>();
     args.width = width(op.x);
     if (op.map != kNone) args.map = Ids(op.map);
@@ -431,15 +428,15 @@ class Forward {
       args.y = y();
       SRU_RETURN_IF_ERROR(Start(args));
     }
-    return has_slots() ? KeepLast(op.last, width(op.x), value(op.x), stride()) : OkStatus();
+    return has_slots() ? KeepLast(op.last, value(op.x), stride()) : OkStatus();
   }
 
   // The slots' field becomes the last row of x, or stays as it was for sequences without rows. An
   // axis without rows needs no x.
-  Status KeepLast(FieldId field, int width, const float* x, int stride) {
-    auto args = OfSequences<KeepLastArgs>(axis());
-    args.width = width;
-    args.stride = stride;
+  Status KeepLast(FieldId field, const float* x, int stride) {
+    auto args = OfSequences<LastRowsArgs>(axis());
+    args.width = packed_.program.fields[field].width;
+    args.stride = std::max(stride, args.width);
     args.field = RowsOf(field, axis());
     args.x = x;
     return Start(args);
@@ -447,7 +444,6 @@ class Forward {
 
   Status Run(const ops::Last& op) {
     const AxisId of = axis_of(op.x);
-    if (bucket_.sequences[of] == 0) return OkStatus();
     auto args = OfSequences<LastRowsArgs>(of);
     args.width = width(op.x);
     args.stride = stride();
@@ -458,15 +454,12 @@ class Forward {
   }
 
   Status Run(const ops::Select& op) {
-    if (rows() == 0) return OkStatus();
     CopyRowsArgs args = Copy(value(op.x), stride(op.x), width(op.x), stride(), 0);
     args.rows = Ids(op.rows);
     return Start(args);
   }
 
-  Status Run(const ops::Append& /*op*/) {
-    return rows() == 0 || !has_slots() ? OkStatus() : Start(OfAppend(id_));
-  }
+  Status Run(const ops::Append& /*op*/) { return has_slots() ? Start(OfAppend(id_)) : OkStatus(); }
   // Of an Append of the operation's axis, and of those that are joined to it.
   AppendArgs OfAppend(ValueId id) const {
     const auto append = [this](ValueId of) -> const ops::Append& {

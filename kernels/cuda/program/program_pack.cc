@@ -273,33 +273,29 @@ class ProgramPacker : public ProgramVisitor {
   std::map<std::tuple<const float*, size_t, int, DataType>, TensorIndex> known_;
 };
 
-// Sets of axes that grow together.
+// Sets of axes that grow together: the axes of one set have the same number.
 class AxisSets {
  public:
-  explicit AxisSets(size_t axes) : next_(axes) { std::iota(next_.begin(), next_.end(), 0); }
+  explicit AxisSets(size_t axes) : numbers_(axes) {
+    std::iota(numbers_.begin(), numbers_.end(), 0);
+  }
 
-  void Join(AxisId a, AxisId b) { next_[Find(a)] = Find(b); }
+  void Join(AxisId a, AxisId b) {
+    std::replace(numbers_.begin(), numbers_.end(), int{numbers_[a]}, int{numbers_[b]});
+  }
 
-  // The number of each axis' set, counted from 0.
+  // Counted from 0, in the order of their first axes.
   std::vector<int> Numbers() const {
-    std::vector<int> of_root(next_.size(), -1);
+    std::map<int, int> places;
     std::vector<int> numbers;
-    int count = 0;
-    for (size_t a = 0; a < next_.size(); ++a) {
-      int& number = of_root[Find(static_cast<AxisId>(a))];
-      if (number < 0) number = count++;
-      numbers.push_back(number);
+    for (const int number : numbers_) {
+      numbers.push_back(places.try_emplace(number, static_cast<int>(places.size())).first->second);
     }
     return numbers;
   }
 
  private:
-  AxisId Find(AxisId axis) const {
-    while (next_[axis] != axis) axis = next_[axis];
-    return axis;
-  }
-
-  std::vector<AxisId> next_;
+  std::vector<int> numbers_;  // [axis]
 };
 
 // Joins the axis of an operation and those of what it reads.

@@ -172,11 +172,7 @@ void ProgramRun::WriteAxis(const Part& part, AxisId axis) {
     entry.pooling = Pooling::kNone;
     entry.pool_row = entry.label_row = -1;
   }
-  std::sort(entries, entries + count, [](const SequenceEntry& a, const SequenceEntry& b) {
-    return a.length != b.length ? a.length > b.length : a.index < b.index;
-  });
-  const SequenceEntry spare{0, 0, 0, Pooling::kNone, -1, -1, -1, -1};
-  std::fill(entries + count, entries + part.bucket.sequences[axis], spare);
+  OrderSequences(entries, count, part.bucket.sequences[axis]);
 }
 
 void ProgramRun::WriteInputs(const Part& part) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/program/program_workspace.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -260,7 +261,8 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   const size_t value_bytes = ValueBytes(packed.dtype);
 
   // Scratch: the most that one operation takes.
-  size_t x = 0, normalized = 0, projected = 0, u = 0, token_rows = 0;
+  std::array<size_t, StackScratch::kArrays> scratch = {};
+  size_t token_rows = 0;
   size_t predicted = 0, logits = 0, unadjusted = 0;
   for (size_t i = 0; i < packed.operations.size(); ++i) {
     const PackedOperation& operation = packed.operations[i];
@@ -268,10 +270,8 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     const size_t rows = ws->row_buckets_[axis].back();
     if (operation.stack >= 0) {
       const PackedStack& stack = *packed.stacks[operation.stack];
-      x = std::max(x, rows * stack.MaxRowStride() * value_bytes);
-      normalized = std::max(normalized, rows * stack.MaxNormalizedStride() * value_bytes);
-      projected = std::max(projected, rows * stack.MaxProjectedStride() * value_bytes);
-      u = std::max(u, rows * stack.MaxProductStride() * value_bytes);
+      const auto needed = StackScratch::Bytes(stack, rows);
+      for (size_t k = 0; k < needed.size(); ++k) scratch[k] = std::max(scratch[k], needed[k]);
       token_rows = std::max(token_rows, rows * stack.output().stride() * sizeof(float));
     }
     if (operation.group < 0) continue;
@@ -287,11 +287,7 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     unadjusted = std::max(unadjusted, largest.rows[input.axis] * sizeof(float));
   }
   ArrayPlan on_device;
-  on_device.Add(&ws->x, x);
-  on_device.Add(&ws->h, x);
-  on_device.Add(&ws->normalized, normalized);
-  on_device.Add(&ws->projected, projected);
-  on_device.Add(&ws->u, u);
+  on_device.AddEach(ws->scratch.arrays(), scratch);
   on_device.Add(&ws->token_rows, token_rows);
   ws->states.resize(program.axes.size());
   for (size_t a = 0; a < ws->states.size(); ++a) {

@@ -19,6 +19,7 @@
 #include "kernels/cuda/program/program_pack.h"
 #include "kernels/cuda/stack/product_plan.h"
 #include "kernels/cuda/stack/stack_on_device.h"
+#include "kernels/cuda/stack/stack_pass.h"
 #include "kernels/program_executable.h"
 
 namespace sru::kernels::cuda {
@@ -96,6 +97,12 @@ struct ProgramOnDevice {
   std::unique_ptr<DeviceStack> weights;              // PackedProgram::tensors
   std::vector<std::unique_ptr<ProductPlans>> plans;  // [group]
   std::vector<StackOnDevice> stacks;
+
+  size_t bytes() const {
+    size_t bytes = weights == nullptr ? 0 : weights->bytes();
+    for (const StackOnDevice& stack : stacks) bytes += stack.bytes();
+    return bytes;
+  }
 };
 
 class CudaProgramWorkspace : public ProgramWorkspace {
@@ -160,10 +167,10 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   Status ReservePages(int part, const ProgramLayout& layout, size_t pages);
 
   // Scratch of one operation.
-  ArrayView x, h, normalized, projected, u;  // a stack's
-  ArrayView token_rows;                      // a stack's output before its padding goes
-  std::vector<ArrayView> states;             // [axis]: those of its stacks
-  ArrayView predicted;                       // what a Predict multiplies
+  StackScratch scratch;
+  ArrayView token_rows;           // a stack's output before its padding goes
+  std::vector<ArrayView> states;  // [axis]: those of its stacks
+  ArrayView predicted;            // what a Predict multiplies
   ArrayView logits;
   ArrayView unadjusted;  // of a Predict's logits, those that are adjusted
 

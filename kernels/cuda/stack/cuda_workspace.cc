@@ -29,7 +29,6 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
   std::unique_ptr<CudaWorkspace> ws(new CudaWorkspace(gpu, limits));
   const size_t rows = ws->token_buckets_.back();
   const size_t sequences = limits.max_sequences;
-  const size_t value = ValueBytes(stack.dtype);
   const size_t width = stack.output().stride();
 
   Bucket largest;
@@ -52,11 +51,7 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
       {&ws->token_vectors, rows, width},
   };
   ArrayPlan on_device;
-  on_device.Add(&ws->x, rows * stack.MaxRowStride() * value);
-  on_device.Add(&ws->h, rows * stack.MaxRowStride() * value);
-  on_device.Add(&ws->normalized, rows * stack.MaxNormalizedStride() * value);
-  on_device.Add(&ws->projected, rows * stack.MaxProjectedStride() * value);
-  on_device.Add(&ws->u, rows * stack.MaxProductStride() * value);
+  on_device.AddEach(ws->scratch.arrays(), StackScratch::Bytes(stack, rows));
   on_device.Add(&ws->input, input_bytes);
   ArrayPlan on_host;
   on_host.Add(&ws->host_input, input_bytes);

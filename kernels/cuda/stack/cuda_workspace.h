@@ -16,6 +16,7 @@
 #include "kernels/cuda/device/graph_cache.h"
 #include "kernels/cuda/stack/packed_stack.h"
 #include "kernels/cuda/stack/product_plan.h"
+#include "kernels/cuda/stack/stack_pass.h"
 
 namespace sru::kernels::cuda {
 
@@ -73,11 +74,7 @@ class CudaWorkspace : public Workspace {
   }
 
   // Rows are those of the largest bucket.
-  ArrayView x;           // a layer's input
-  ArrayView h;           // its output
-  ArrayView normalized;  // layer norm before the products
-  ArrayView projected;
-  ArrayView u;
+  StackScratch scratch;
   ArrayView input;
   ArrayView host_input;
   ResultRows labels;         // [sequence][logits, probabilities][labels]

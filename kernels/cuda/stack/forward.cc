@@ -25,9 +25,7 @@ Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, cons
   pass.stream = workspace.stream.get();
   pass.max_tokens = bucket.tokens;
   pass.num_sequences = bucket.sequences;
-  pass.choice = [&](const PackedProduct& product) -> const ProductChoice& {
-    return workspace.choice(product, bucket);
-  };
+  pass.choice = [&](const PackedProduct& product) { return workspace.choice(product, bucket); };
   pass.header = reinterpret_cast<const BatchHeader*>(input + layout.header);
   pass.sequences = reinterpret_cast<const SequenceEntry*>(input + layout.sequences);
   if (bucket.has(Bucket::kFeatures)) {
@@ -57,11 +55,7 @@ Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, cons
     pass.label_results = place(labels, false);
     if (maps_labels) pass.host_label_results = place(labels, true);
   }
-  pass.x = workspace.x.data();
-  pass.h = workspace.h.data();
-  pass.normalized = workspace.normalized.data();
-  pass.projected = workspace.projected.data();
-  pass.u = workspace.u.data();
+  pass.scratch = &workspace.scratch;
   Status status = EnqueueStack(stack, weights, table, pass);
   Stream& stream = *workspace.stream;
   const auto copy = [&](Bucket::Flag flag, const ResultRows& rows, bool is_mapped) {

@@ -175,43 +175,6 @@ PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options, Wei
   }
 }
 
-int PackedStack::MaxRowStride() const {
-  int stride = input.stride();
-  for (const PackedLayer& layer : layers) {
-    stride = std::max({stride, layer.input.stride(), layer.output.stride()});
-  }
-  return stride;
-}
-
-int PackedStack::MaxNormalizedStride() const {
-  int stride = 0;
-  for (const PackedLayer& layer : layers) {
-    if (layer.layer_norm == LayerNorm::kBefore) stride = std::max(stride, layer.input.stride());
-  }
-  return stride;
-}
-
-int PackedStack::MaxProjectedStride() const {
-  int stride = 0;
-  for (const PackedLayer& layer : layers) {
-    if (layer.projection.exists()) stride = std::max(stride, shape(layer.projection).n);
-  }
-  return stride;
-}
-
-int PackedStack::MaxProductStride() const {
-  int stride = 0;
-  for (const PackedLayer& layer : layers) {
-    if (layer.product.exists()) stride = std::max(stride, shape(layer.product).n);
-  }
-  return stride;
-}
-
-Status DeviceStack::Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
-                           Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
-  return Create(stack.tensors, gpu, stream, device_stack);
-}
-
 Status DeviceStack::Create(const HostTensors& tensors, const std::shared_ptr<Gpu>& gpu,
                            Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
   ArrayPlan plan;

@@ -61,11 +61,6 @@ struct PackedStack {
 
   const ProductShape& shape(const PackedProduct& product) const { return shapes[product.shape]; }
   const RowLayout& output() const { return layers.back().output; }
-  // The widest rows of each kind, in values; 0 = there are none.
-  int MaxRowStride() const;         // of x and h
-  int MaxNormalizedStride() const;  // of what a layer norm before the products makes
-  int MaxProjectedStride() const;
-  int MaxProductStride() const;  // of U in memory
 
   StackSpec spec;  // without weights
   DataType dtype;
@@ -85,9 +80,6 @@ struct PackedStack {
 class DeviceStack {
  public:
   // kResourceExhausted when the budget does not hold them.
-  static Status Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu, Stream& stream,
-                       std::unique_ptr<DeviceStack>* device_stack);
-  // The same for any other tensors.
   static Status Create(const HostTensors& tensors, const std::shared_ptr<Gpu>& gpu, Stream& stream,
                        std::unique_ptr<DeviceStack>* device_stack);
   ~DeviceStack() { gpu_->DiscountWeights(bytes_); }

@@ -174,7 +174,7 @@ class Trial {
         if (!multiplied) return false;
         compare.expected = reinterpret_cast<const uint32_t*>(Expected(input, first));
         compare.rows = compared;
-        put = stream_.Compare(compare);
+        put = stream_.RunOperation(compare);
         return put.ok();
       };
       if (!probe_.ForEachBatch(rows, put_batch)) return put;
@@ -208,6 +208,7 @@ class Trial {
   // Puts `rows` rows of `table` into `x`: those that `ids` names.
   Status Gather(const DeviceBuffer& table, const int32_t* ids, int rows, uint8_t* x) {
     EmbedArgs embed{};
+    embed.dtype = shape_.dtype;
     embed.header = header_.as<BatchHeader>();
     embed.max_tokens = rows;
     embed.token_ids = ids;
@@ -216,7 +217,7 @@ class Trial {
     embed.size = shape_.k;
     embed.padded = shape_.k;
     embed.x = x;
-    return rows == 0 ? OkStatus() : stream_.Embed(shape_.dtype, embed);
+    return rows == 0 ? OkStatus() : stream_.RunOperation(embed);
   }
 
   // x is `real` rows of the table from `first` on, and `rows` - `real` of NaN.
@@ -328,18 +329,19 @@ Status ChooseBits(const ProductShape& shape, Gpu& gpu, Trial& trial,
     });
   };
   for (size_t place = 0; place < std::max(many.size(), few.size()); ++place) {
-    size_t index = 0;
-    if (place < many.size()) {
-      SRU_RETURN_IF_ERROR(Sort(many[place], trial, &all, &index));
-      if (index < all.size() && place < all[index].place_many) {
-        all[index].place_many = place;
-        std::vector<ProductAlgorithm>& same = all[index].algorithms;
-        std::iter_swap(same.begin(), std::find(same.begin(), same.end(), many[place]));
+    for (const std::vector<ProductAlgorithm>* const list : {&many, &few}) {
+      if (place >= list->size()) continue;
+      const ProductAlgorithm& candidate = (*list)[place];
+      size_t index = 0;
+      SRU_RETURN_IF_ERROR(Sort(candidate, trial, &all, &index));
+      if (index == all.size()) continue;
+      size_t& best_place = list == &many ? all[index].place_many : all[index].place_few;
+      if (place >= best_place) continue;
+      best_place = place;
+      std::vector<ProductAlgorithm>& same = all[index].algorithms;
+      if (list == &many) {
+        std::iter_swap(same.begin(), std::find(same.begin(), same.end(), candidate));
       }
-    }
-    if (place < few.size()) {
-      SRU_RETURN_IF_ERROR(Sort(few[place], trial, &all, &index));
-      if (index < all.size()) all[index].place_few = std::min(all[index].place_few, place);
     }
     // Later candidates cost more.
     if (!all.empty() && best()->cost() <= place + 1) break;
@@ -360,8 +362,8 @@ Status ChooseBits(const ProductShape& shape, Gpu& gpu, Trial& trial,
 
 Status ProductPlans::Create(const PackedStack& stack, const DeviceStack& weights,
                             const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans) {
-  std::vector<Planned> products;
-  for (const ProductShape& shape : stack.shapes) products.push_back({shape, nullptr});
+  std::vector<Plan> products;
+  for (const ProductShape& shape : stack.shapes) products.push_back({shape, nullptr, {}});
   const auto note_weights = [&](const PackedProduct& product) {
     if (product.exists()) products[product.shape].weights = weights.tensor(product.weights);
   };
@@ -370,22 +372,14 @@ Status ProductPlans::Create(const PackedStack& stack, const DeviceStack& weights
     note_weights(layer.projection);
     note_weights(layer.product);
   }
-  return Create(products, gpu, plans);
+  return Create(std::move(products), gpu, plans);
 }
 
-Status ProductPlans::Create(const std::vector<Planned>& products, const std::shared_ptr<Gpu>& gpu,
+Status ProductPlans::Create(std::vector<Plan> products, const std::shared_ptr<Gpu>& gpu,
                             std::unique_ptr<ProductPlans>* plans) {
-  std::unique_ptr<ProductPlans> created(new ProductPlans(gpu));
-  for (const Planned& product : products) {
-    Plan plan;
-    plan.shape = product.shape;
-    plan.weights = product.weights;
-    created->plans_.push_back(std::move(plan));
-  }
-
   GpuStream stream;
   SRU_RETURN_IF_ERROR(GpuStream::Create(gpu, &stream));
-  for (Plan& plan : created->plans_) {
+  for (Plan& plan : products) {
     Trial trial(plan.shape, plan.weights, kReferenceRows, gpu, *stream);
     SRU_RETURN_IF_ERROR(trial.Prepare());
     SRU_RETURN_IF_ERROR(ChooseBits(plan.shape, *gpu, trial, &plan.same_bits));
@@ -394,7 +388,7 @@ Status ProductPlans::Create(const std::vector<Planned>& products, const std::sha
                          ": the library has no algorithm whose results do not depend on the batch");
     }
   }
-  *plans = std::move(created);
+  plans->reset(new ProductPlans(gpu, std::move(products)));
   return OkStatus();
 }
 

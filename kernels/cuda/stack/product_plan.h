@@ -46,16 +46,19 @@ inline constexpr int kReferenceRows = 512;
 // The products of a stack, or of another set of shapes, on one device. Thread-safe.
 class ProductPlans {
  public:
-  // A shape, and the weights that it is tried with, in memory of the device.
-  struct Planned {
+  struct Plan {
     ProductShape shape;
+    // Of one of the products of this shape, in memory of the device: those that it is tried with.
     const void* weights = nullptr;
+    std::vector<ProductAlgorithm> same_bits;  // the reference first; chosen by Create()
+
+    const ProductAlgorithm& reference() const { return same_bits.front(); }
   };
 
   // Chooses the reference algorithms. kUnsupported when a product has none.
   static Status Create(const PackedStack& stack, const DeviceStack& weights,
                        const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans);
-  static Status Create(const std::vector<Planned>& products, const std::shared_ptr<Gpu>& gpu,
+  static Status Create(std::vector<Plan> products, const std::shared_ptr<Gpu>& gpu,
                        std::unique_ptr<ProductPlans>* plans);
 
   // For kReferenceRows rows, with which it has been tried.
@@ -73,15 +76,8 @@ class ProductPlans {
                 std::vector<std::vector<ProductChoice>>* choices);
 
  private:
-  struct Plan {
-    ProductShape shape;
-    const void* weights = nullptr;            // of one of the products of this shape
-    std::vector<ProductAlgorithm> same_bits;  // the reference first
-
-    const ProductAlgorithm& reference() const { return same_bits.front(); }
-  };
-
-  explicit ProductPlans(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+  ProductPlans(std::shared_ptr<Gpu> gpu, std::vector<Plan> plans)
+      : gpu_(std::move(gpu)), plans_(std::move(plans)) {}
 
   Mutex mutex_;
   const std::shared_ptr<Gpu> gpu_;

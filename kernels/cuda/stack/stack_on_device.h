@@ -22,23 +22,51 @@ struct StackOnDevice {
   std::unique_ptr<ProductPlans> plans;
   std::unique_ptr<TokenTableSlot> token_table;
 
-  // Uses an idle stream. `token_table_bytes` as in BackendOptions.
+  // Uses an idle stream.
   static Status Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu, Stream& stream,
-                       size_t token_table_bytes, StackOnDevice* on_device) {
-    Status status = DeviceStack::Create(stack, gpu, stream, &on_device->weights);
-    if (status.ok()) {
-      status = ProductPlans::Create(stack, *on_device->weights, gpu, &on_device->plans);
-    }
+                       StackOnDevice* on_device) {
+    SRU_RETURN_IF_ERROR(DeviceStack::Create(stack.tensors, gpu, stream, &on_device->weights));
+    SRU_RETURN_IF_ERROR(ProductPlans::Create(stack, *on_device->weights, gpu, &on_device->plans));
     std::unique_ptr<TokenTable> table;
-    if (status.ok()) {
-      status = TokenTable::Create(stack, *on_device->weights, *on_device->plans, gpu,
-                                  token_table_bytes, &table);
-    }
+    SRU_RETURN_IF_ERROR(TokenTable::Create(stack, *on_device->weights, *on_device->plans, gpu,
+                                           gpu->options().cuda_token_table_bytes, &table));
     on_device->token_table = std::make_unique<TokenTableSlot>(std::move(table));
-    return status;
+    return OkStatus();
   }
 
-  size_t bytes() const { return weights->bytes() + token_table->bytes(); }
+  // 0 before Create().
+  size_t bytes() const { return weights == nullptr ? 0 : weights->bytes() + token_table->bytes(); }
+};
+
+// What an executable does with its devices. State is what it has on one of them: gpu, alone on one
+// that failed before, and bytes(), of weights.
+template <typename Interface, typename State>
+class DeviceExecutable : public Interface {
+ public:
+  explicit DeviceExecutable(std::vector<State> devices) : devices_(std::move(devices)) {}
+
+  int num_devices() const override { return static_cast<int>(devices_.size()); }
+  // One computes while the other copies and answers.
+  int workers_per_device() const override { return 2; }
+  size_t weight_bytes() const override {
+    for (const State& device : devices_) {
+      if (device.bytes() > 0) return device.bytes();
+    }
+    return 0;
+  }
+
+ protected:
+  // That it is one of the devices, and has not failed.
+  Status CheckDevice(const char* what, int device) const {
+    if (device < 0 || device >= num_devices()) {
+      return InvalidArgument(what, ".device: expected 0 to ", num_devices() - 1, ", found ",
+                             device);
+    }
+    const Gpu& gpu = *devices_[device].gpu;
+    return gpu.lost() ? gpu.LostError() : OkStatus();
+  }
+
+  const std::vector<State> devices_;
 };
 
 // Calls prepare(gpu, &state) for each device, for all at the same time, and then sets state.gpu.

@@ -1,9 +1,11 @@
 #include "kernels/cuda/stack/stack_pass.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/common/outputs.h"
-#include "kernels/cuda/stack/before_scan.h"
+#include "kernels/cuda/kernels/storage_type.h"
+#include "kernels/cuda/stack/token_table.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -16,13 +18,10 @@ class Pass {
         weights_(weights),
         table_(pass.token_ids != nullptr ? table : nullptr),
         pass_(pass),
-        before_scan_(stack, weights, *pass.stream, pass.header, pass.max_tokens,
-                     [this](const PackedProduct& product, const void* x, void* y) {
-                       return Multiply(product, x, y);
-                     }),
-        x_(pass.rows != nullptr ? pass.rows : pass.x),
-        h_(pass.h),
-        next_h_(pass.x) {}
+        scratch_(*pass.scratch),
+        x_(pass.rows != nullptr ? pass.rows : scratch_.x.data()),
+        h_(scratch_.h.data()),
+        next_h_(scratch_.x.data()) {}
 
   Status Enqueue() {
     if (table_ == nullptr) SRU_RETURN_IF_ERROR(MakeInput());
@@ -35,11 +34,18 @@ class Pass {
     return pass_.label_results != nullptr ? Classify() : OkStatus();
   }
 
+  Status EnqueueFirstProduct() {
+    const void* input = nullptr;
+    SRU_RETURN_IF_ERROR(MakeInput());
+    SRU_RETURN_IF_ERROR(Prepare(stack_.layers[0], &input));
+    return Multiply(stack_.layers[0].product, input, scratch_.u.data());
+  }
+
  private:
   bool ScanFinishesOutputs() const { return kernels::ScanFinishesOutputs(stack_.spec); }
 
   Status Multiply(const PackedProduct& product, const void* x, void* y) const {
-    const ProductChoice& choice = pass_.choice(product);
+    const ProductChoice choice = pass_.choice(product);
     if (pass_.first_product != nullptr && x == pass_.rows) {
       NormalizedProductArgs args = *pass_.first_product;
       const ProductShape& shape = stack_.shape(product);
@@ -53,13 +59,67 @@ class Pass {
 
   // The first layer's input, into x_.
   Status MakeInput() {
-    if (pass_.rows == nullptr) {
-      return before_scan_.MakeInput(pass_.token_ids, pass_.features, pass_.feature_stride, h_,
-                                    pass_.x);
+    const bool maps_input = stack_.input_to_hidden.exists();
+    const void* unmapped = pass_.rows;
+    if (unmapped == nullptr) {
+      void* const embedded = maps_input ? h_ : scratch_.x.data();
+      SRU_RETURN_IF_ERROR(Embed(embedded));
+      unmapped = embedded;
     }
-    if (!stack_.input_to_hidden.exists()) return OkStatus();
-    x_ = pass_.x;
-    return Multiply(stack_.input_to_hidden, pass_.rows, pass_.x);
+    if (!maps_input) return OkStatus();
+    x_ = scratch_.x.data();
+    return Multiply(stack_.input_to_hidden, unmapped, scratch_.x.data());
+  }
+
+  Status Embed(void* x) const {
+    EmbedArgs args{};
+    args.dtype = stack_.dtype;
+    args.header = pass_.header;
+    args.max_tokens = pass_.max_tokens;
+    args.token_ids = pass_.token_ids;
+    args.features = pass_.features;
+    args.feature_stride = pass_.feature_stride;
+    if (pass_.token_ids != nullptr) args.table = weights_.tensor(stack_.embedding);
+    args.segments = stack_.input.segments;
+    args.size = stack_.input.size;
+    args.padded = stack_.input.padded();
+    args.x = x;
+    return pass_.stream->RunOperation(args);
+  }
+
+  // What the layer's product multiplies: x_, or what layer norm and projection make of it.
+  Status Prepare(const PackedLayer& layer, const void** input) const {
+    *input = x_;
+    if (layer.layer_norm == LayerNorm::kBefore) {
+      void* const normalized = scratch_.normalized.data();
+      SRU_RETURN_IF_ERROR(Normalize(layer, layer.input, x_, normalized));
+      *input = normalized;
+    }
+    if (!layer.projection.exists()) return OkStatus();
+    const void* const unprojected = *input;
+    *input = scratch_.projected.data();
+    return Multiply(layer.projection, unprojected, scratch_.projected.data());
+  }
+
+  // y may be x.
+  Status Normalize(const PackedLayer& layer, const RowLayout& rows, const void* x, void* y) const {
+    NormalizeRowsArgs args{};
+    args.header = pass_.header;
+    args.max_rows = pass_.max_tokens;
+    args.segments = rows.segments;
+    args.size = rows.size;
+    args.padded = rows.padded();
+    args.dtype = stack_.dtype;
+    args.x = const_cast<void*>(x);  // written with a sum only
+    args.weight = weights_.floats(layer.norm_weight);
+    args.bias = weights_.floats(layer.norm_bias);
+    args.epsilon = kLayerNormEpsilon;
+    if (stack_.dtype == DataType::kFloat32) {
+      args.y = static_cast<float*>(y);
+    } else {
+      args.rounded = static_cast<BFloat16*>(y);
+    }
+    return pass_.stream->RunOperation(args);
   }
 
   // x_ -> h_.
@@ -67,7 +127,7 @@ class Pass {
     const PackedLayer& layer = stack_.layers[index];
     SRU_RETURN_IF_ERROR(FromTable(index) ? Scan(index) : MultiplyAndScan(index));
     if (layer.layer_norm == LayerNorm::kAfter) {
-      SRU_RETURN_IF_ERROR(before_scan_.Normalize(layer, layer.output, h_, h_));
+      SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
     }
     return OkStatus();
   }
@@ -78,16 +138,16 @@ class Pass {
   Status MultiplyAndScan(size_t index) {
     const PackedLayer& layer = stack_.layers[index];
     const void* input = nullptr;
-    SRU_RETURN_IF_ERROR(before_scan_.Prepare(layer, x_, pass_.normalized, pass_.projected, &input));
+    SRU_RETURN_IF_ERROR(Prepare(layer, &input));
     if (layer.fused_k > 0) return RunFused(index, input);
-    SRU_RETURN_IF_ERROR(Multiply(layer.product, input, pass_.u));
+    SRU_RETURN_IF_ERROR(Multiply(layer.product, input, scratch_.u.data()));
     return Scan(index);
   }
 
   Status Scan(size_t index) {
     const PackedLayer& layer = stack_.layers[index];
     ScanArgs args = ArgsOfScan(index);
-    args.u = pass_.u;
+    args.u = scratch_.u.data();
     args.u_stride = stack_.shape(layer.product).n;
     if (FromTable(index)) {
       args.token_ids = pass_.token_ids;
@@ -159,6 +219,7 @@ class Pass {
   // Of the last layer's output, which is x_ by now.
   Status Pool() {
     PoolArgs args{};
+    args.dtype = stack_.dtype;
     args.sequences = pass_.sequences;
     args.num_sequences = pass_.num_sequences;
     args.segments = stack_.output().segments;
@@ -167,7 +228,7 @@ class Pass {
     args.token_vectors = pass_.token_vectors;
     args.pooled = pass_.pooled;
     if (args.token_vectors == nullptr && args.pooled == nullptr) return OkStatus();
-    return pass_.stream->Pool(stack_.dtype, args);
+    return pass_.stream->RunOperation(args);
   }
 
   Status Classify() {
@@ -181,20 +242,51 @@ class Pass {
     args.bias = weights_.floats(stack_.classifier_bias);
     args.label_results = pass_.label_results;
     args.host_results = pass_.host_label_results;
-    return pass_.stream->Classify(args);
+    return pass_.stream->RunOperation(args);
   }
 
   const PackedStack& stack_;
   const DeviceStack& weights_;
   const TokenTable* const table_;
   const StackPass& pass_;
-  const BeforeScan before_scan_;
+  const StackScratch& scratch_;
   const void* x_;  // the layer's input
   void* h_;        // its output, and that of the next layer
   void* next_h_;
 };
 
 }  // namespace
+
+std::array<size_t, StackScratch::kArrays> StackScratch::Bytes(const PackedStack& stack,
+                                                              size_t rows) {
+  int x = stack.input.stride();
+  int normalized = 0;
+  int projected = 0;
+  int u = 0;
+  for (const PackedLayer& layer : stack.layers) {
+    x = std::max({x, layer.input.stride(), layer.output.stride()});
+    if (layer.layer_norm == LayerNorm::kBefore) {
+      normalized = std::max(normalized, layer.input.stride());
+    }
+    if (layer.projection.exists()) projected = std::max(projected, stack.shape(layer.projection).n);
+    if (layer.product.exists()) u = std::max(u, stack.shape(layer.product).n);
+  }
+  const size_t values = rows * ValueBytes(stack.dtype);
+  return {x * values, x * values, normalized * values, projected * values, u * values};
+}
+
+void OrderSequences(SequenceEntry* entries, int count, int of_bucket) {
+  std::sort(entries, entries + count, [](const SequenceEntry& a, const SequenceEntry& b) {
+    return a.length != b.length ? a.length > b.length : a.index < b.index;
+  });
+  const SequenceEntry spare{0, 0, 0, Pooling::kNone, -1, -1, -1, -1};
+  std::fill(entries + count, entries + of_bucket, spare);
+}
+
+Status EnqueueFirstProduct(const PackedStack& stack, const DeviceStack& weights,
+                           const StackPass& pass) {
+  return Pass(stack, weights, nullptr, pass).EnqueueFirstProduct();
+}
 
 Status EnqueueStack(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
                     const StackPass& pass) {

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/kernels/kernel_args.h"
-#include "kernels/cuda/stack/before_scan.h"
+#include "kernels/cuda/stack/stack_pass.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -20,88 +20,51 @@ size_t TableRows(const PackedStack& stack) {
   return (vocabulary + kChunk - 1) / kChunk * kChunk;
 }
 
-// Makes the rows of a table. What it allocates is needed until its work is done.
-class TableMaker {
- public:
-  TableMaker(const PackedStack& stack, const DeviceStack& weights, const ProductPlans& plans)
-      : stack_(stack), weights_(weights), plans_(plans) {}
-
-  // Uses an idle stream and waits for it. `x` is null when the first layer's input is not kept.
-  Status Run(const std::shared_ptr<Gpu>& gpu, Stream& stream, char* u, char* x) {
-    const BatchHeader header{kChunk, {}};
-    // Rows past the vocabulary repeat its last one.
-    std::vector<int32_t> ids(TableRows(stack_));
-    for (size_t i = 0; i < ids.size(); ++i) {
-      ids[i] = static_cast<int32_t>(std::min<size_t>(i, stack_.spec.vocabulary_size - 1));
-    }
-    SRU_RETURN_IF_ERROR(Allocate(gpu, ids.size() * sizeof(int32_t), x == nullptr));
-    const BeforeScan before_scan(stack_, weights_, stream, header_.as<BatchHeader>(), kChunk,
-                                 [&](const PackedProduct& product, const void* from, void* to) {
-                                   return Multiply(stream, product, from, to);
-                                 });
-    return RunWork(stream, [&] {
-      SRU_RETURN_IF_ERROR(stream.CopyToDevice(header_.data(), &header, sizeof(header)));
-      SRU_RETURN_IF_ERROR(
-          stream.CopyToDevice(ids_.data(), ids.data(), ids.size() * sizeof(int32_t)));
-      // Products read whole rows, with their padding.
-      for (const DeviceBuffer* rows : {&x_, &projected_}) {
-        if (rows->bytes() == 0) continue;
-        SRU_RETURN_IF_ERROR(stream.Initialize(rows->data(), rows->bytes()));
-      }
-      for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
-        void* const chunk_x = x == nullptr ? x_.data() : x + begin * InputBytes();
-        const void* input = nullptr;
-        SRU_RETURN_IF_ERROR(before_scan.MakeInput(ids_.as<int32_t>() + begin, nullptr, 0,
-                                                  embedded_.data(), chunk_x));
-        SRU_RETURN_IF_ERROR(
-            before_scan.Prepare(first(), chunk_x, normalized_.data(), projected_.data(), &input));
-        SRU_RETURN_IF_ERROR(Multiply(stream, first().product, input, u + begin * ProductBytes()));
-      }
-      return OkStatus();
-    });
+// Makes the rows of a table, on an idle stream that it waits for. `x` is null when the first
+// layer's input is not kept.
+Status MakeRows(const PackedStack& stack, const DeviceStack& weights, const ProductPlans& plans,
+                const std::shared_ptr<Gpu>& gpu, const GpuStream& stream, char* u, char* x) {
+  const BatchHeader header{kChunk, {}};
+  // Rows past the vocabulary repeat its last one.
+  std::vector<int32_t> ids(TableRows(stack));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<int32_t>(std::min<size_t>(i, stack.spec.vocabulary_size - 1));
   }
-
- private:
-  const PackedLayer& first() const { return stack_.layers[0]; }
-  // Of one row.
-  size_t InputBytes() const { return first().input.stride() * ValueBytes(stack_.dtype); }
-  size_t ProductBytes() const { return stack_.shape(first().product).n * ValueBytes(stack_.dtype); }
-
-  Status Allocate(const std::shared_ptr<Gpu>& gpu, size_t id_bytes, bool temporary_x) {
-    const bool maps_input = stack_.input_to_hidden.exists();
-    const bool normalizes = first().layer_norm == LayerNorm::kBefore;
-    const size_t projected = first().projection.exists()
-                                 ? stack_.shape(first().projection).n * ValueBytes(stack_.dtype)
-                                 : 0;
-    struct Array {
-      DeviceBuffer* buffer;
-      size_t bytes;
-    };
-    const Array arrays[] = {
-        {&header_, sizeof(BatchHeader)},
-        {&ids_, id_bytes},
-        {&embedded_, maps_input ? kChunk * stack_.input.stride() * ValueBytes(stack_.dtype) : 0},
-        {&x_, temporary_x ? kChunk * InputBytes() : 0},
-        {&normalized_, normalizes ? kChunk * InputBytes() : 0},
-        {&projected_, kChunk * projected},
-    };
-    for (const Array& array : arrays) {
-      SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu, array.bytes, array.buffer));
+  StackScratch scratch;
+  ArrayView device_header, device_ids;
+  ArrayPlan plan;
+  plan.AddEach(scratch.arrays(), StackScratch::Bytes(stack, kChunk));
+  plan.Add(&device_header, sizeof(header));
+  plan.Add(&device_ids, ids.size() * sizeof(int32_t));
+  DeviceBuffer memory;
+  // Products read whole rows, with their padding.
+  SRU_RETURN_IF_ERROR(stream.CreateInitialized(gpu, plan, &memory));
+  plan.Place(memory.data());
+  const PackedLayer& first = stack.layers[0];
+  const size_t x_bytes = kChunk * first.input.stride() * ValueBytes(stack.dtype);
+  const size_t u_bytes = kChunk * stack.shape(first.product).n * ValueBytes(stack.dtype);
+  StackPass pass;
+  pass.stream = stream.get();
+  pass.max_tokens = kChunk;
+  pass.choice = [&](const PackedProduct& product) {
+    return ProductChoice{kChunk, plans.reference(product)};
+  };
+  pass.header = device_header.as<BatchHeader>();
+  pass.scratch = &scratch;
+  return RunWork(*stream, [&] {
+    SRU_RETURN_IF_ERROR(stream->CopyToDevice(device_header.data(), &header, sizeof(header)));
+    SRU_RETURN_IF_ERROR(
+        stream->CopyToDevice(device_ids.data(), ids.data(), ids.size() * sizeof(int32_t)));
+    for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
+      const size_t chunk = begin / kChunk;
+      pass.token_ids = device_ids.as<int32_t>() + begin;
+      if (x != nullptr) scratch.x = ArrayView(x + chunk * x_bytes, x_bytes);
+      scratch.u = ArrayView(u + chunk * u_bytes, u_bytes);
+      SRU_RETURN_IF_ERROR(EnqueueFirstProduct(stack, weights, pass));
     }
     return OkStatus();
-  }
-
-  Status Multiply(Stream& stream, const PackedProduct& product, const void* x, void* y) {
-    return stream.Multiply(stack_.shape(product), plans_.reference(product), kChunk, x,
-                           weights_.tensor(product.weights), y);
-  }
-
-  const PackedStack& stack_;
-  const DeviceStack& weights_;
-  const ProductPlans& plans_;
-  DeviceBuffer header_, ids_;
-  DeviceBuffer embedded_, x_, normalized_, projected_;  // of one chunk
-};
+  });
+}
 
 }  // namespace
 
@@ -127,7 +90,6 @@ Status TokenTable::Create(const PackedStack& stack, const DeviceStack& weights,
       created->x_ = weights.tensor(stack.embedding);
     }
     GpuStream stream;
-    TableMaker maker(stack, weights, plans);
     status = GpuStream::Create(gpu, &stream);
     if (status.ok()) {
       status = RunWork(*stream, [&] {
@@ -136,7 +98,8 @@ Status TokenTable::Create(const PackedStack& stack, const DeviceStack& weights,
       });
     }
     if (status.ok()) {
-      status = maker.Run(gpu, *stream, created->u_.as<char>(), created->own_x_.as<char>());
+      status = MakeRows(stack, weights, plans, gpu, stream, created->u_.as<char>(),
+                        created->own_x_.as<char>());
     }
   }
   if (status.code() == StatusCode::kResourceExhausted) return OkStatus();

@@ -19,13 +19,8 @@
 // clang-format off
 #include "tests/kernels/cuda_host/launch_shim.h"
 // clang-format on
-#include "kernels/cuda/kernels/compare.cuh"
-#include "kernels/cuda/kernels/embedding.cuh"
 #include "kernels/cuda/kernels/fused.cuh"
-#include "kernels/cuda/kernels/head.cuh"
-#include "kernels/cuda/kernels/layer_norm.cuh"
 #include "kernels/cuda/kernels/operation_launch.cuh"
-#include "kernels/cuda/kernels/pool.cuh"
 #include "kernels/cuda/kernels/predict_shape.h"
 #include "kernels/cuda/kernels/scan.cuh"
 #include "kernels/cuda/kernels/skinny.cuh"
@@ -175,29 +170,10 @@ class HostStream : public Stream {
       control_->bytes_to_host += static_cast<int64_t>(bytes);
     });
   }
-  Status CopyWithin(void* to, const void* from, size_t bytes) override {
-    return Add([=] { std::memcpy(to, from, bytes); });
-  }
   Status Initialize(void* /*memory*/, size_t bytes) override {
     return Add([this, bytes] { control_->bytes_initialized += static_cast<int64_t>(bytes); });
   }
 
-  Status Embed(DataType dtype, const EmbedArgs& args) override {
-    return AddKernel([=] {
-      WithStorageType(dtype, [&](auto type) {
-        using T = decltype(type);
-        LaunchIndependent(EmbedBlocks(args, sizeof(T)), kRowThreads, [&] { EmbedKernel<T>(args); });
-      });
-    });
-  }
-  Status Normalize(DataType dtype, const LayerNormArgs& args) override {
-    return AddKernel([this, dtype, args] {
-      WithStorageType(dtype, [&](auto type) {
-        using T = decltype(type);
-        Launch(LayerNormBlocks(args), kRowThreads, [&] { LayerNormKernel<T>(args); });
-      });
-    });
-  }
   Status Scan(DataType dtype, const ScanArgs& args) override {
     const int dims = ScanDims(args, options_.num_multiprocessors);
     return AddKernel([=] {
@@ -213,34 +189,18 @@ class HostStream : public Stream {
       FusedInput(args.k) == 64 ? LaunchFused<64>(args) : LaunchFused<kFusedMaxInput>(args);
     });
   }
-  Status Pool(DataType dtype, const PoolArgs& args) override {
-    return AddKernel([=] {
-      const int per_sequence = PoolBlocksPerSequence(args);
-      WithStorageType(dtype, [&](auto type) {
-        using T = decltype(type);
-        LaunchIndependent(PoolBlocks(args), kRowThreads,
-                          [&] { PoolKernel<T>(args, per_sequence); });
-      });
-    });
+  // The kernel divides twice for every word, which is slow on the host: it gets one row more than a
+  // period, and a plain loop compares the others.
+  static void CompareRest(const CompareArgs& args, CompareArgs* first) {
+    first->rows = std::min(args.rows, args.period + 1);
+    const int64_t words = args.words_per_row;
+    for (int row = first->rows; row < args.rows; ++row) {
+      const uint32_t* const expected = args.expected + row % args.period * words;
+      if (!std::equal(expected, expected + words, args.values + row * words)) *args.differs = 1;
+    }
   }
-  Status Classify(const HeadArgs& args) override {
-    return AddKernel(
-        [=] { Launch(HeadBlocks(args), kRowThreads, [&] { HeadKernel<float>(args); }); });
-  }
-  Status Compare(const CompareArgs& args) override {
-    return AddKernel([=] {
-      // The kernel divides twice for every word, which is slow on the host: it gets one row more than
-      // a period, and a plain loop compares the others.
-      CompareArgs first = args;
-      first.rows = std::min(args.rows, args.period + 1);
-      LaunchIndependent(CompareBlocks(first), kRowThreads, [&] { CompareKernel<uint32_t>(first); });
-      const int64_t words = args.words_per_row;
-      for (int row = first.rows; row < args.rows; ++row) {
-        const uint32_t* const expected = args.expected + row % args.period * words;
-        if (!std::equal(expected, expected + words, args.values + row * words)) *args.differs = 1;
-      }
-    });
-  }
+  template <typename Args>
+  static void CompareRest(const Args& /*args*/, Args* /*first*/) {}
   Status RunOperation(const OperationArgs& args) override {
     return AddKernel([this, args] {
       const auto launch = [this](const auto& kernel, const LaunchShape& shape, const auto& given) {
@@ -255,6 +215,7 @@ class HostStream : public Stream {
       };
       std::visit(
           [&](auto given) {
+            CompareRest(given, &given);
             SetLimits(&given,
                       {options_.max_shared_bytes, MaxClusteredRows(options_.num_multiprocessors)});
             WithKernel(given, launch);
@@ -374,10 +335,6 @@ class HostStream : public Stream {
           }
         },
         FusedSharedBytes(kInput, matrices, slices));
-  }
-
-  static void Launch(int64_t blocks, int threads, const std::function<void()>& kernel) {
-    sru::testing::Launch(blocks, threads, kernel);
   }
 
   Status AddKernel(std::function<void()> work) {
