@@ -19,8 +19,8 @@ namespace {
 constexpr char kPrefix[] = "SRU_";
 constexpr size_t kLineWidth = 100;
 
-// Variables that programs other than these flags' read: sru_client and sru_bench, the tests, and the
-// scripts that build images.
+// Variables that programs other than these flags' read: sru_client and sru_bench, the tests, and
+// the scripts that build images.
 constexpr absl::string_view kOtherVariables[] = {
     "ADDRESS",         "ADMIN_ADDRESS",  "TOKEN_FILE",      "TLS_CA",
     "TLS_CLIENT_CERT", "TLS_CLIENT_KEY", "TLS_SERVER_NAME", "SHARED_DIR",

@@ -1,6 +1,7 @@
 // Flags: the command line of sru_server, and of each subcommand of sru_client and sru_bench. A flag
 // binds a name to a field, with the values that the field takes and a help text. Its default is the
-// field's value when the flag is added. CLI11 takes the command line apart; flags.cc alone includes it.
+// field's value when the flag is added. CLI11 takes the command line apart; flags.cc alone includes
+// it.
 //
 //   Flags flags;
 //   flags.Add("top_k", &options.top_k, {0, 100}, "labels per text; 0 = all");
@@ -10,8 +11,8 @@
 // `--`, which ends the flags. The last value of a flag counts, and the command line overrides the
 // environment.
 //
-// Not thread-safe. The fields must outlive Parse(). All errors are kInvalidArgument and name the flag
-// or the variable, what was expected and what was found.
+// Not thread-safe. The fields must outlive Parse(). All errors are kInvalidArgument and name the
+// flag or the variable, what was expected and what was found.
 #ifndef SRU_BASE_FLAGS_H_
 #define SRU_BASE_FLAGS_H_
 
@@ -61,8 +62,8 @@ class Flags {
   // Help() lists the flags added from now on under this heading.
   void Group(absl::string_view heading) { group_ = std::string(heading); }
 
-  // Any type that absl::ParseFlag() knows: text, numbers, true or false, a duration such as 2s, or a
-  // list of texts separated by commas.
+  // Any type that absl::ParseFlag() knows: text, numbers, true or false, a duration such as 2s, or
+  // a list of texts separated by commas.
   template <typename T>
   void Add(absl::string_view name, T* field, absl::string_view help) {
     Add(name, field, Range(), help);
@@ -196,7 +197,8 @@ class Flags {
   Flag* AddFlag(absl::string_view name, std::string default_text, absl::string_view expected,
                 absl::string_view help);
   const Flag* Find(absl::string_view name) const;
-  // "; did you mean X?", where X is the most similar flag or its variable; empty if none is similar.
+  // "; did you mean X?", where X is the most similar flag or its variable; empty if none is
+  // similar.
   std::string Suggestion(bool is_variable, absl::string_view name) const;
 
   const Environment environment_;

@@ -1,5 +1,5 @@
-// How errors of absl::Status are made and passed on. kernels/ has its own (kernels/status.h), as it does
-// without Abseil.
+// How errors of absl::Status are made and passed on. kernels/ has its own (kernels/status.h), as it
+// does without Abseil.
 #ifndef SRU_BASE_STATUS_H_
 #define SRU_BASE_STATUS_H_
 
@@ -24,8 +24,8 @@ absl::Status InvalidArgument(const Parts&... parts) {
     if (absl::Status s = (expression); !s.ok()) return s; \
   } while (false)
 
-// SRU_ASSIGN_OR_RETURN(Config config, Read(path)) declares, or sets, what is on the left to the value
-// of an absl::StatusOr, or leaves the function with its error. It is more than one statement.
+// SRU_ASSIGN_OR_RETURN(Config config, Read(path)) declares, or sets, what is on the left to the
+// value of an absl::StatusOr, or leaves the function with its error. It is more than one statement.
 #define SRU_ASSIGN_OR_RETURN(target, expression) \
   SRU_ASSIGN_OR_RETURN_VIA(SRU_JOIN_WORDS(status_or_, __LINE__), target, expression)
 #define SRU_ASSIGN_OR_RETURN_VIA(result, target, expression) \

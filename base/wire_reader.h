@@ -1,4 +1,5 @@
-// WireReader: reads the fields of a protobuf message in the order of its bytes, without building a message.
+// WireReader: reads the fields of a protobuf message in the order of its bytes, without building a
+// message.
 //
 //   WireReader reader(bytes);
 //   while (reader.Next()) {
@@ -12,8 +13,8 @@
 //   }
 //   if (!reader.ok()) ...
 //
-// It accepts every message that protobuf's parser accepts: a tag takes at most five bytes and keeps its lower 32 bits, a
-// varint takes at most ten.
+// It accepts every message that protobuf's parser accepts: a tag takes at most five bytes and keeps
+// its lower 32 bits, a varint takes at most ten.
 //
 // Not thread-safe. What it returns points into the bytes.
 #ifndef SRU_BASE_WIRE_READER_H_
@@ -54,8 +55,8 @@ class WireReader {
  public:
   explicit WireReader(absl::string_view bytes)
       : next_(bytes.data()), in_piece_(bytes.size()), left_(bytes.size()) {}
-  // A message of `size` bytes in pieces: what needs its bytes in one piece (Take and its callers) then only accepts
-  // values that do not cross a border.
+  // A message of `size` bytes in pieces: what needs its bytes in one piece (Take and its callers)
+  // then only accepts values that do not cross a border.
   WireReader(WirePieces* pieces, size_t size) : pieces_(pieces), left_(size) {}
 
   // Goes to the next field. False at the end, and as soon as the bytes are no message.
@@ -110,7 +111,8 @@ class WireReader {
     }
   }
 
-  // Makes the message that the field holds all that is read, until Leave() is called with what Enter() returned.
+  // Makes the message that the field holds all that is read, until Leave() is called with what
+  // Enter() returned.
   size_t Enter() {
     const uint64_t size = Varint();
     if (size > left_) ok_ = false;

@@ -29,8 +29,8 @@ struct GenerateLoadOptions : RunOptions {
   }
 
   int sessions = 1;  // closed loop only
-  // The run ends with this many texts or at the end of its duration; 0 = no bound. Texts that are on
-  // their way then are cancelled.
+  // The run ends with this many texts or at the end of its duration; 0 = no bound. Texts that are
+  // on their way then are cancelled.
   int64_t texts = 0;
   // First makes each text once, one after the other, and then compares every token with these.
   bool check = false;

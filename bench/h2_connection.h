@@ -27,14 +27,15 @@ namespace sru::bench {
 
 class H2Connection {
  public:
-  // Called once for each call that ends, from ReadAnswers() or Flush(), with its code. `text` is the
-  // error's message; if the code is OK, the serialized answer if answers are kept, else empty. It
-  // may start calls, but must not cancel any or destroy the connection.
+  // Called once for each call that ends, from ReadAnswers() or Flush(), with its code. `text` is
+  // the error's message; if the code is OK, the serialized answer if answers are kept, else empty.
+  // It may start calls, but must not cancel any or destroy the connection.
   using Done = std::function<void(uint32_t stream, absl::StatusCode code, absl::string_view text)>;
 
   // Connects to one of `addresses` and makes the HTTP/2 handshake; blocks for up to 5 seconds.
-  // `method` is the path of the unary method that all calls use. `keep_answers`: whether the answers
-  // are kept for `done`. The calls show `token` unless it is empty. kUnavailable if nothing listens or if it does not speak HTTP/2.
+  // `method` is the path of the unary method that all calls use. `keep_answers`: whether the
+  // answers are kept for `done`. The calls show `token` unless it is empty. kUnavailable if nothing
+  // listens or if it does not speak HTTP/2.
   static absl::StatusOr<std::unique_ptr<H2Connection>> Open(
       const std::vector<SocketAddress>& addresses, const std::string& method, Done done,
       bool keep_answers = false, const std::string& token = "");

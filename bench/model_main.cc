@@ -83,7 +83,8 @@ std::vector<std::pair<std::string, kernels::DataType>> DataTypes() {
   return choices;
 }
 
-// Loads the one classifier or encoder that the flags name, in its highest version if they name none.
+// Loads the one classifier or encoder that the flags name, in its highest version if they name
+// none.
 absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags& flags) {
   kernels::BackendOptions hardware;
   hardware.cpu_isa = flags.cpu_isa;
@@ -122,9 +123,9 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
   return models::Model::Load(found[0].path(), found[0].name, found[0].version, *backend, compile);
 }
 
-// A compiled model on a batch of sequences of equal lengths with random input: token ids, or features for
-// a model without words. Computes what a call would get: probabilities if the model classifies, else
-// its pooled vector, else token vectors.
+// A compiled model on a batch of sequences of equal lengths with random input: token ids, or
+// features for a model without words. Computes what a call would get: probabilities if the model
+// classifies, else its pooled vector, else token vectors.
 class TimedBatch {
  public:
   // The model must outlive it.

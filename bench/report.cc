@@ -23,7 +23,7 @@ void HandleSignal(int signal_number) {
   signal(signal_number, SIG_DFL);
 }
 
-// "NAME  p50 1.20 ms   p90 ...   max ...   mean ..." and a newline; nothing if nothing was measured.
+// "NAME  p50 1.20 ms   p90 ...   max ...   mean ..." and a newline; empty if nothing was measured.
 std::string LatencyLine(const char* name, const Histogram& latency) {
   if (latency.count() == 0) return "";
   std::string line = absl::StrFormat("%-12s", name);

@@ -28,8 +28,8 @@ nlohmann::ordered_json ResultJson(const GenerateLoadOptions& options,
 // A result on one line, as the program prints it.
 std::string JsonLine(const nlohmann::ordered_json& json);
 
-// Prints a line per second to standard error, with the rate of what is done: "calls" or "tokens". On a
-// terminal it overwrites the previous line.
+// Prints a line per second to standard error, with the rate of what is done: "calls" or "tokens".
+// On a terminal it overwrites the previous line.
 std::function<void(const Progress&)> ProgressPrinter(const char* done);
 // Ends the line that is left open on a terminal.
 void EndProgress();

@@ -1,5 +1,5 @@
-// Makes the requests of Classify, Encode, Score and Generate for the load generators, and reads those
-// of every unary method from a file.
+// Makes the requests of Classify, Encode, Score and Generate for the load generators, and reads
+// those of every unary method from a file.
 #ifndef SRU_BENCH_REQUESTS_H_
 #define SRU_BENCH_REQUESTS_H_
 

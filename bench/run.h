@@ -1,5 +1,5 @@
-// What the loads of `sru_bench load` and `sru_bench generate` have in common: when calls are sent, and
-// what became of them. A call of generate is a text.
+// What the loads of `sru_bench load` and `sru_bench generate` have in common: when calls are sent,
+// and what became of them. A call of generate is a text.
 #ifndef SRU_BENCH_RUN_H_
 #define SRU_BENCH_RUN_H_
 

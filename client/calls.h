@@ -45,9 +45,9 @@ class Client {
   // `timeout`.
   virtual absl::Status Connect(absl::Duration timeout) = 0;
 
-  // Classify() and each other of SRU_CLIENT_METHODS (messages_fwd.h). Tags of an Answer's passages are
-  // those of ModelInfo.reader; a reader without them needs none. A long text takes long to translate:
-  // the deadline is that of all sequences of the call together.
+  // Classify() and each other of SRU_CLIENT_METHODS (messages_fwd.h). Tags of an Answer's passages
+  // are those of ModelInfo.reader; a reader without them needs none. A long text takes long to
+  // translate: the deadline is that of all sequences of the call together.
 #define SRU_CLIENT_METHOD(name)                                                     \
   virtual absl::StatusOr<v1::name##Response> name(const v1::name##Request& request, \
                                                   const CallOptions& options = {}) = 0;

@@ -45,8 +45,8 @@ constexpr char kCallerHasEnough[] = "the caller has ended the call";
 // would end healthy connections: while a process makes no call, gRPC 1.51 reads only every 5 s.
 constexpr int kKeepaliveTimeMs = 1500;  // without anything received
 constexpr int kKeepaliveTimeoutMs = 6000;
-// Newer versions of gRPC wait for pings of their own, too, for a minute by default, and send none of
-// ours meanwhile. Version 1.51 has neither the wait nor the name.
+// Newer versions of gRPC wait for pings of their own, too, for a minute by default, and send none
+// of ours meanwhile. Version 1.51 has neither the wait nor the name.
 constexpr char kPingTimeoutArgument[] = "grpc.http2.ping_timeout_ms";
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 // Advice for errors of gRPC whose text contains `part`. The first row that matches is given.
@@ -88,8 +88,8 @@ absl::Status FromGrpc(const grpc::Status& from) {
   return status;
 }
 
-// On the wire these are grpc.health.v1.HealthCheckRequest, one string, and HealthCheckResponse, one enum. The system's gRPC does not install
-// their generated code.
+// On the wire these are grpc.health.v1.HealthCheckRequest, one string, and HealthCheckResponse, one
+// enum. The system's gRPC does not install their generated code.
 using HealthRequest = google::protobuf::StringValue;
 using HealthResponse = google::protobuf::Int32Value;
 
@@ -106,7 +106,8 @@ ServingStatus ToServingStatus(const HealthResponse& response) {
   }
 }
 
-// The error of the first text of a message that is not UTF-8, "sequences[0].text: expected ..."; empty if all are.
+// The error of the first text of a message that is not UTF-8, "sequences[0].text: expected ...";
+// empty if all are.
 std::string FindBadText(const google::protobuf::Message& message) {
   const google::protobuf::Reflection& values = *message.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;

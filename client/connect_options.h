@@ -18,8 +18,8 @@ inline constexpr absl::Duration kMinBackoff = absl::Milliseconds(2);
 struct ConnectOptions {
   // HOST:PORT, unix:PATH or any other gRPC target. Calls go in turn to all addresses of the target
   // whose servers are healthy: dns:///NAME:PORT with several addresses behind the name, or
-  // ipv4:10.0.0.1:50051,10.0.0.2:50051 (service_config.h). The variables grpc_proxy, https_proxy and
-  // http_proxy name a proxy, which calls to an address of this machine do not use.
+  // ipv4:10.0.0.1:50051,10.0.0.2:50051 (service_config.h). The variables grpc_proxy, https_proxy
+  // and http_proxy name a proxy, which calls to an address of this machine do not use.
   std::string address = "localhost:50051";
 
   // For calls that set none in CallOptions; absl::InfiniteDuration() = no deadline. It covers all

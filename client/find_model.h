@@ -11,9 +11,9 @@
 
 namespace sru::client {
 
-// The model `name`, or without a name the only one whose task (ModelInfo.task) is one of `tasks`: the
-// one that the server takes for a call that names none. Version 0 is the latest. Errors are those of
-// GetModel().
+// The model `name`, or without a name the only one whose task (ModelInfo.task) is one of `tasks`:
+// the one that the server takes for a call that names none. Version 0 is the latest. Errors are
+// those of GetModel().
 absl::StatusOr<v1::ModelInfo> FindModel(Client& client, const std::string& name, int64_t version,
                                         const std::vector<std::string>& tasks);
 

@@ -18,12 +18,12 @@ class LineReader {
 
   // Blocks until there is a line, then takes up to `max_lines` of the lines that have arrived, so
   // that a slow producer gets its answers line by line and a file is read in full batches. The
-  // lines come without their ends ("\n" or "\r\n"), or with them, and the first without a byte order mark. Empty at the end of the
-  // input, after an error and when stopped.
+  // lines come without their ends ("\n" or "\r\n"), or with them, and the first without a byte
+  // order mark. Empty at the end of the input, after an error and when stopped.
   std::vector<std::string> NextBatch(int max_lines);
 
-  // Returns the errno of the read that failed, or 0. NextBatch() first hands out the lines that came
-  // before, but not the line that the error cut off.
+  // Returns the errno of the read that failed, or 0. NextBatch() first hands out the lines that
+  // came before, but not the line that the error cut off.
   int error() const { return error_; }
 
  private:

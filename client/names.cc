@@ -12,7 +12,8 @@
 namespace sru::client {
 namespace {
 
-// The names of the values that users know begin with one of these; of output formats those are the raw ones.
+// The names of the values that users know begin with one of these; of output formats those are the
+// raw ones.
 constexpr absl::string_view kPrefixes[] = {"FINISH_REASON_", "FORM_", "OUTPUT_FORMAT_RAW_",
                                            "POOLING_", "PRIORITY_"};
 

@@ -17,8 +17,8 @@ class EnumValueDescriptor;
 
 namespace sru::client {
 
-// The names that users type and read for the values of enums: "max" for POOLING_MAX, "" for one that is unspecified. The states of models,
-// "READY" and so on, are read as they are.
+// The names that users type and read for the values of enums: "max" for POOLING_MAX, "" for one
+// that is unspecified. The states of models, "READY" and so on, are read as they are.
 std::string NameOf(const google::protobuf::EnumValueDescriptor& value);
 
 // The values of an enum that have such a name, for Flags::AddChoice(): of Priority, Pooling,

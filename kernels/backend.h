@@ -1,6 +1,6 @@
-// The one interface of every backend: compile a whole model once, then run ragged batches. A model is
-// an SRU stack with what goes before and after it (StackSpec, for a classifier or an encoder), or a
-// Program of several parts, compiled and run the same way (program_executable.h).
+// The one interface of every backend: compile a whole model once, then run ragged batches. A model
+// is an SRU stack with what goes before and after it (StackSpec, for a classifier or an encoder),
+// or a Program of several parts, compiled and run the same way (program_executable.h).
 //
 //   std::unique_ptr<Backend> backend;
 //   Status status = CreateBackend("cpu", &backend);
@@ -38,11 +38,10 @@ namespace sru::kernels {
 
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
-  std::string cpu_isa =
-      "auto";           // auto (the machine's best) or a name of cpu/isa/cpu_isa.h; a process
-                        // that has forced one cannot take another
-  int cpu_threads = 0;  // most threads for one large batch; 0 = one per core
-  int cpu_cores = 0;    // that all batches may keep busy; 0 = those that the process may run on
+  std::string cpu_isa = "auto";  // auto (the machine's best) or a name of cpu/isa/cpu_isa.h; a
+                                 // process that has forced one cannot take another
+  int cpu_threads = 0;           // most threads for one large batch; 0 = one per core
+  int cpu_cores = 0;  // that all batches may keep busy; 0 = those that the process may run on
   std::vector<int> cuda_devices;  // ordinals; empty = every device that the kernels run on
   // Bytes that weights and workspaces may take of each device; 0 = nine tenths of what is free when
   // the backend is created.

@@ -1,5 +1,5 @@
-// Which backend a program takes when it is told "auto": the first that this machine can run, the GPU's
-// before the processor's. What was passed over on the way is reported, for the log.
+// Which backend a program takes when it is told "auto": the first that this machine can run, the
+// GPU's before the processor's. What was passed over on the way is reported, for the log.
 #ifndef SRU_KERNELS_CHOOSE_BACKEND_H_
 #define SRU_KERNELS_CHOOSE_BACKEND_H_
 
@@ -23,14 +23,14 @@ struct BackendCandidate {
       create;
 };
 
-// Creates the first of `candidates` (not empty) that can be created. `warnings` gets the error of each
-// that was passed over, with the name of the one that is used instead, and the warnings of that one.
-// The last candidate's error if there is none.
+// Creates the first of `candidates` (not empty) that can be created. `warnings` gets the error of
+// each that was passed over, with the name of the one that is used instead, and the warnings of
+// that one. The last candidate's error if there is none.
 Status CreateFirst(const std::vector<BackendCandidate>& candidates,
                    std::unique_ptr<Backend>* backend, std::vector<std::string>* warnings);
 
-// Like CreateBackend(), where `name` may also be "auto": the backends of this build, in the order of
-// AvailableBackends(). With options.cuda_devices, "auto" passes over nothing.
+// Like CreateBackend(), where `name` may also be "auto": the backends of this build, in the order
+// of AvailableBackends(). With options.cuda_devices, "auto" passes over nothing.
 Status ChooseBackend(const std::string& name, const BackendOptions& options,
                      std::unique_ptr<Backend>* backend, std::vector<std::string>* warnings);
 

@@ -1,13 +1,14 @@
-// The data types: how a backend stores weights, embeddings and activations. States, biases, layer norms, the
-// classifier of pooled vectors, sums and outputs are float32 in all of them.
+// The data types: how a backend stores weights, embeddings and activations. States, biases, layer
+// norms, the classifier of pooled vectors, sums and outputs are float32 in all of them.
 //
 //              weights of products          embeddings   activations   backends
 //   float32    float32                      float32      float32       all
 //   bfloat16   bfloat16                     bfloat16     bfloat16      all
 //   int8       int8, a scale per column     bfloat16     float32       cpu, reference
 //
-// A new type is a value of DataType and its row of the table. Each backend's Compile() takes it or answers
-// UnsupportedDataType(); the equations are in reference/storage.h, which the others are tested against.
+// A new type is a value of DataType and its row of the table. Each backend's Compile() takes it or
+// answers UnsupportedDataType(); the equations are in reference/storage.h, which the others are
+// tested against.
 #ifndef SRU_KERNELS_DATA_TYPE_H_
 #define SRU_KERNELS_DATA_TYPE_H_
 

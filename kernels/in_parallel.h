@@ -10,7 +10,8 @@
 namespace sru::kernels {
 
 // Calls run(i) for each i in [0, count), each in a thread of its own as far as the system has
-// threads and memory for them, and returns when all have ended. Throws what the first of those that failed has thrown.
+// threads and memory for them, and returns when all have ended. Throws what the first of those that
+// failed has thrown.
 inline void InParallel(int count, const std::function<void(int)>& run) {
   if (count <= 0) return;
   std::vector<std::exception_ptr> errors(count);

@@ -23,8 +23,8 @@ struct ModelSizes {
   int64_t embedding = 0;  // rows that are kept
   int64_t constants = 0;  // as packed, but always float32
   // The largest tensor while it is packed, as it is in the file, with what is laid out of it at a
-  // time; of the gates' weights only where activations are float32: bfloat16 takes them, as all take
-  // embeddings, in small parts.
+  // time; of the gates' weights only where activations are float32: bfloat16 takes them, as all
+  // take embeddings, in small parts.
   int64_t passing = 0;
   int64_t passing_gates = 0;
   int64_t parts = 0;  // of a layer, each of which a thread may compute

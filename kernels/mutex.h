@@ -1,5 +1,6 @@
-// A mutex and a condition variable that clang's thread-safety analysis understands; those of GCC's standard library have no
-// annotations. For kernels/, which does without Abseil; those of the other rooms are in base/mutex.h.
+// A mutex and a condition variable that clang's thread-safety analysis understands; those of GCC's
+// standard library have no annotations. For kernels/, which does without Abseil; those of the other
+// rooms are in base/mutex.h.
 #ifndef SRU_KERNELS_MUTEX_H_
 #define SRU_KERNELS_MUTEX_H_
 

@@ -1,6 +1,7 @@
-// The operands, fields and weights of an operation of a program (program.h), as a typed list. Each operation goes through its
-// list in Visit(), beside its equation, and calls one function of a visitor for each item. A visitor
-// derives from OperationVisitor and hides the functions of the items that it wants.
+// The operands, fields and weights of an operation of a program (program.h), as a typed list. Each
+// operation goes through its list in Visit(), beside its equation, and calls one function of a
+// visitor for each item. A visitor derives from OperationVisitor and hides the functions of the
+// items that it wants.
 #ifndef SRU_KERNELS_OPERANDS_H_
 #define SRU_KERNELS_OPERANDS_H_
 
@@ -59,13 +60,13 @@ enum class InputType {
   kMap,       // int32 [sequences of axis]: a sequence of `target`, which must have one then
   kRows,      // int32 [rows of axis]: a row of `target`
   kSampling,  // Sampling [rows of axis]
-  // Adjustment [rows of axis], which is not a sequence axis; each id in [0, limit), ascending within a
-  // sequence and each once
+  // Adjustment [rows of axis], which is not a sequence axis; each id in [0, limit), ascending
+  // within a sequence and each once
   kAdjustments,
 };
 
-// A name for messages, the bytes of an item, a value of kFeatures being one, and whether a sequence has
-// one item and not a row.
+// A name for messages, the bytes of an item, a value of kFeatures being one, and whether a sequence
+// has one item and not a row.
 struct InputTypeRow {
   const char* name;
   size_t bytes;
@@ -92,7 +93,8 @@ struct InputRule {
   bool or_sequences = false;  // kMap: the axis whose sequences `target` has will do as well
   int least = 0;              // kIds
   int limit = 0;              // kIds, kAdjustments
-  // kAdjustments: another axis, each row of which they have a sequence for; kIds: one that it isn't on
+  // kAdjustments: another axis, each row of which they have a sequence for; kIds: one that it isn't
+  // on
   AxisId rows_of = kAny;
   bool ascending = false;  // kIds: within a sequence, each of which has some
 };
@@ -111,7 +113,8 @@ constexpr InputRule AdjustmentsFor(AxisId rows_of, int limit) {
   return {InputType::kAdjustments, kAny, kAny, false, 0, limit, rows_of};
 }
 
-// The rule that a field must keep. It is one of the slots of `axis`, which the operation reads or, alone, writes.
+// The rule that a field must keep. It is one of the slots of `axis`, which the operation reads or,
+// alone, writes.
 struct FieldRule {
   enum class Access { kWrites, kReads, kReadsAppended, kReadsShifted };
 
@@ -146,8 +149,8 @@ enum class Presence { kNeeded, kOptional };
 // Does nothing with any item. The comments say what an item means; Validate() checks that it holds.
 // `name` is that of the operation's member.
 struct OperationVisitor {
-  // What is known of the program, for the arguments of items. Of what does not exist, and for visitors
-  // that do not need to know: kNone and 0.
+  // What is known of the program, for the arguments of items. Of what does not exist, and for
+  // visitors that do not need to know: kNone and 0.
   AxisId AxisOf(ValueId /*value*/) const { return kNone; }
   int WidthOf(ValueId /*value*/) const { return 0; }
   AxisId InputAxis(InputId /*input*/) const { return kNone; }
@@ -163,8 +166,9 @@ struct OperationVisitor {
   void SequenceAxis(const char* /*name*/, AxisId /*axis*/, AxisId /*of*/,
                     const char* /*why*/ = "") {}
 
-  // Weights: [rows][columns]; the same, rounded; [size]; those of a stack without a pooling and a classifier, in one
-  // direction or any. Returns the width of the stack's token vectors, or 0 if that is not known.
+  // Weights: [rows][columns]; the same, rounded; [size]; those of a stack without a pooling and a
+  // classifier, in one direction or any. Returns the width of the stack's token vectors, or 0 if
+  // that is not known.
   void Matrix(const char* /*name*/, const FloatView& /*view*/, int64_t /*rows*/,
               int64_t /*columns*/) {}
   void Int8Matrix(const char* /*name*/, const Int8View& /*view*/, int64_t /*rows*/,
@@ -187,8 +191,8 @@ struct OperationVisitor {
 
   // What it makes: rows of `axis`, of which other operations may use those that have a width.
   void Makes(AxisId /*axis*/, int /*width*/) {}
-  // A result of its own, if it is there. A batch that asks for it must bring the inputs that follow in
-  // the list; those before the first result are needed whenever the operation runs.
+  // A result of its own, if it is there. A batch that asks for it must bring the inputs that follow
+  // in the list; those before the first result are needed whenever the operation runs.
   void Result(OutputType /*type*/, bool /*is_there*/) {}
 };
 

@@ -2,12 +2,12 @@
 // over ragged rows. models/ writes the description, one file per architecture; a backend compiles
 // it once and runs it with one call per batch (backend.h).
 //
-// Axes. An axis is a ragged list of rows: B sequences, one after the other, with offsets[B + 1] that
-// each Run() gives. x_t is row t of a value, b(t) the sequence of row t, and L_b the number of rows
-// of sequence b, which may be 0 where an operation's description does not say otherwise. A program
-// may have several axes, such as the tokens of passages and those of questions; an axis that a batch
-// leaves empty costs nothing. A sequence axis has one row for each sequence of another axis, which is
-// not a sequence axis itself: as many sequences, of one row each.
+// Axes. An axis is a ragged list of rows: B sequences, one after the other, with offsets[B + 1]
+// that each Run() gives. x_t is row t of a value, b(t) the sequence of row t, and L_b the number of
+// rows of sequence b, which may be 0 where an operation's description does not say otherwise. A
+// program may have several axes, such as the tokens of passages and those of questions; an axis
+// that a batch leaves empty costs nothing. A sequence axis has one row for each sequence of another
+// axis, which is not a sequence axis itself: as many sequences, of one row each.
 //
 // Values. An operation makes one value: rows of one axis, float32, row-major without padding. The
 // operation's index is the value's name; it may use the values of operations before it only.
@@ -16,30 +16,32 @@
 // slot of a StateArena (state_arena.h): one row that each run replaces (a recurrent state), or rows
 // that each run adds to (keys and values of attention). In a fresh slot a fixed field is zero and a
 // growing one empty. An operation uses the fields of the slots of its own axis, which is not a
-// sequence axis. One operation writes a field (Stack, Shift or Append); operations of other axes may
-// read a growing one that a run before has filled, since a slot is on one axis of a batch at most. A
-// sequence without a slot begins fresh and is forgotten; it cannot be on an axis where an operation
-// with a growing field runs.
+// sequence axis. One operation writes a field (Stack, Shift or Append); operations of other axes
+// may read a growing one that a run before has filled, since a slot is on one axis of a batch at
+// most. A sequence without a slot begins fresh and is forgotten; it cannot be on an axis where an
+// operation with a growing field runs.
 //
 // Data types. Values are float32. With DataType::kBFloat16 the weights of Linear and Predict, the
 // rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. With
 // DataType::kInt8 the weights are rounded to int8, and Embed's table to bfloat16. Stack
 // rounds as it does alone (stack_spec.h). Everything else is float32 in all of them.
 //
-// Rounded weights. Linear, Predict and Embed may take whole numbers q (Int8View), which a quantizer made
-// of weights w: q = w m, rounded. Whatever the data type, a product with them is in the arithmetic of
-// Marian's int8 models, with exact sums and every other operation rounded to float32:
+// Rounded weights. Linear, Predict and Embed may take whole numbers q (Int8View), which a quantizer
+// made of weights w: q = w m, rounded. Whatever the data type, a product with them is in the
+// arithmetic of Marian's int8 models, with exact sums and every other operation rounded to float32:
 //   r_j = x_j a, rounded to the nearest whole number, halves to even, within -127 and 127
-//   y_i = (sum_j (r_j + 127) q_ij) * (1 / (a m)) + (b_i + (sum_j q_ij) * -((127 / a) * (127 / m) / 127))
+//   y_i = (sum_j (r_j + 127) q_ij) * (1 / (a m))
+//         + (b_i + (sum_j q_ij) * -((127 / a) * (127 / m) / 127))
 //                                                      with `activation`, which is a then
 //   y_i = (sum_j r_j q_ij) * (1 / (a m)) + b_i         without: a = 127 / max_j |x_j|, and
 //                                                      y = b if all |x_j| are below 1e-30
 // A row of a table is q * (1 / m).
 //
-// Weights. What the views of a program point to is read until Backend::Compile() returns, which copies
-// what it needs, and not after that. Compile() reads it in the scopes of CompileOptions::weights
-// (weight_source.h), except for rounded weights, which must be in memory. Two Linear, or two Predict, whose views point to the same values share what is
-// packed of them, and on the processor two Embed of one table that differ in position_field only.
+// Weights. What the views of a program point to is read until Backend::Compile() returns, which
+// copies what it needs, and not after that. Compile() reads it in the scopes of
+// CompileOptions::weights (weight_source.h), except for rounded weights, which must be in memory.
+// Two Linear, or two Predict, whose views point to the same values share what is packed of them,
+// and on the processor two Embed of one table that differ in position_field only.
 //
 // Promise: a sequence's results have the same bits whatever else is in the batch, and however its
 // rows are cut into runs where a state is carried (same backend, data type and machine).
@@ -90,9 +92,9 @@ struct FieldSpec {
   bool grows = false;  // rows are added; else there is one row, which is replaced
 };
 
-// The operations. Each has its name, for messages, its equation, and in Visit() the typed list of what
-// it takes: what a program must be, what a batch must bring, which weights there are and which values
-// and fields it uses all follow from this list (operands.h has its vocabulary).
+// The operations. Each has its name, for messages, its equation, and in Visit() the typed list of
+// what it takes: what a program must be, what a batch must bring, which weights there are and which
+// values and fields it uses all follow from this list (operands.h has its vocabulary).
 namespace ops {
 
 // The item of a weight that may be rounded: of its two views exactly one is there.
@@ -125,8 +127,8 @@ enum class Positions {
                  // P[p][i] = sin(p / 10000^(i / (h - 1))),  P[p][h + i] = cos(of the same)
 };
 
-// y_t = scale * E[id_t] + P[p_t]. E[-1] is a row of zeros. p_t is the place of t in its sequence, from
-// 0, plus the rows that `position_field` had before this run; or what `position_ids` says.
+// y_t = scale * E[id_t] + P[p_t]. E[-1] is a row of zeros. p_t is the place of t in its sequence,
+// from 0, plus the rows that `position_field` had before this run; or what `position_ids` says.
 struct Embed {
   static constexpr const char* kName = "embed";
   InputId ids = kNone;  // kIds with least = 0, or -1 with `zero_row`, and limit = vocabulary_size
@@ -205,9 +207,9 @@ struct Normalize {
 };
 
 // y_t: the token vectors of a stack of SRU layers (stack_spec.h), without a pooling and a
-// classifier. Exactly one of `ids`, for a stack with an embedding, and `x`, for one without, is set.
-// `state` is c after the last row, of all layers: [layers][output_size]; for unidirectional stacks
-// only. A sequence without rows leaves it as it was.
+// classifier. Exactly one of `ids`, for a stack with an embedding, and `x`, for one without, is
+// set. `state` is c after the last row, of all layers: [layers][output_size]; for unidirectional
+// stacks only. A sequence without rows leaves it as it was.
 struct Stack {
   static constexpr const char* kName = "stack";
   InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
@@ -235,7 +237,8 @@ struct Stack {
   }
 };
 
-// The cell of SSRU ("From Research to Production and Back", Kim et al., WNGT 2019), in the rows' order:
+// The cell of SSRU ("From Research to Production and Back", Kim et al., WNGT 2019), in the rows'
+// order:
 //   f_t = sigmoid(forget_t),  c_t = f_t * c_{t-1} + (1 - f_t) * x_t,  y_t = max(0, c_t)
 // `state` is c after the last row. A sequence without rows leaves it as it was.
 struct Ssru {
@@ -260,8 +263,8 @@ struct Ssru {
 // b(t)'s slot have after this run's Append, which comes before if it is of the same axis. With
 // `causal`, row i of the L_b rows of b(t) sees all s but the last L_b - 1 - i. A row that sees no s
 // gets zeros. Its weights are a result of their own:
-//   attention   the a_t0s of head 0, row after row without padding: of row t one value for every s of
-//               the sequence or of the fields, 0 for those that it does not see
+//   attention   the a_t0s of head 0, row after row without padding: of row t one value for every s
+//               of the sequence or of the fields, 0 for those that it does not see
 struct Attend {
   static constexpr const char* kName = "attend";
   ValueId q = kNone;
@@ -446,17 +449,17 @@ struct Append {
 
 // log p_t = z_t - log sum_v exp z_tv,  z_t = W x_t + b, of which only what is asked for leaves the
 // backend. Its value has no rows that another operation may use; its results are:
-//   log_prob    [rows]: log p_t[target_t]; 0 where target_t = -1, for which nothing is computed, and
-//               -infinity of a target that is not among the choices
-//   candidates  [rows][max_candidates]: the count_t most probable symbols, the best first, of equals
-//               the smallest id first; the places after them are not written. Where there are fewer
-//               than count_t symbols, kNone with -infinity follows
+//   log_prob    [rows]: log p_t[target_t]; 0 where target_t = -1, for which nothing is computed,
+//               and -infinity of a target that is not among the choices
+//   candidates  [rows][max_candidates]: the count_t most probable symbols, the best first, of
+//               equals the smallest id first; the places after them are not written. Where there
+//               are fewer than count_t symbols, kNone with -infinity follows
 //   picked      [rows]: a symbol v that is picked as follows, with its log p_t[v], whose bits are
 //               those of log_prob and of a candidate; kNone with 0 if the adjustments leave none
 //
-// With `choices`, the symbols v of row t are those of its sequence of choices alone, in the sum as well;
-// W is kept then as Embed keeps its table. Symbols that `never` names count in the sum, but are never
-// candidates.
+// With `choices`, the symbols v of row t are those of its sequence of choices alone, in the sum as
+// well; W is kept then as Embed keeps its table. Symbols that `never` names count in the sum, but
+// are never candidates.
 //
 // z' is z_t with the adjustments of row t, which are sequence t of their axis. The best symbol is
 // that with the largest z', of equals the smallest id. With temperature T = 0 it is picked. Else,
@@ -478,11 +481,11 @@ struct Predict {
   FloatView weight;         // W: [vocabulary_size][width of x], or
   Int8View int8_weight;     // the same
   FloatView bias;           // [vocabulary_size]; empty = zeros
-  // kIds on x's axis with least = -1 and limit = vocabulary_size; kNone: there is no log_prob. Needed
-  // when log_prob is asked for, as `counts` when candidates are.
+  // kIds on x's axis with least = -1 and limit = vocabulary_size; kNone: there is no log_prob.
+  // Needed when log_prob is asked for, as `counts` when candidates are.
   InputId targets = kNone;
-  // kIds with least = 0 and limit = vocabulary_size on an axis other than x's: of a sequence each id
-  // once, ascending. kNone: all symbols. Not with `sampling`, as `never`.
+  // kIds with least = 0 and limit = vocabulary_size on an axis other than x's: of a sequence each
+  // id once, ascending. kNone: all symbols. Not with `sampling`, as `never`.
   InputId choices = kNone;
   InputId choices_map =
       kNone;  // with `choices`: kMap from x's axis to theirs, to sequences with rows
@@ -492,8 +495,9 @@ struct Predict {
   int max_candidates = 0;  // 1 to vocabulary_size with counts, else 0
   // kSampling on x's axis; kNone: nothing is picked. Needed when `picked` is asked for.
   InputId sampling = kNone;
-  // kAdjustments with limit = vocabulary_size, on an axis other than x's, which has as many sequences
-  // as x has rows, or none: nothing is adjusted then. With `sampling` only; kNone: there are none.
+  // kAdjustments with limit = vocabulary_size, on an axis other than x's, which has as many
+  // sequences as x has rows, or none: nothing is adjusted then. With `sampling` only; kNone: there
+  // are none.
   InputId adjustments = kNone;
 
   template <class List>
@@ -575,8 +579,8 @@ struct Program {
   int AddOutput(std::string name, ValueId value, OutputType type = OutputType::kRows);
 };
 
-// Calls `visit` for every float32 view of the program, absent ones included. Tied weights are several
-// views of the same values.
+// Calls `visit` for every float32 view of the program, absent ones included. Tied weights are
+// several views of the same values.
 void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visit);
 // The same for rounded weights, without absent ones.
 void ForEachInt8Weight(Program* program, const std::function<void(Int8View*)>& visit);

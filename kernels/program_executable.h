@@ -49,8 +49,8 @@ struct AxisBatch {
   int num_rows() const { return num_sequences == 0 ? 0 : offsets[num_sequences]; }
 };
 
-// One input: `values` of kFeatures, `sampling` of kSampling, `adjustments` of kAdjustments, `ids` of
-// any other type. Null where the input's axis is empty.
+// One input: `values` of kFeatures, `sampling` of kSampling, `adjustments` of kAdjustments, `ids`
+// of any other type. Null where the input's axis is empty.
 struct InputBatch {
   const int32_t* ids = nullptr;
   const float* values = nullptr;
@@ -103,8 +103,8 @@ class ProgramExecutable : public CompiledModel {
   // Runs one batch and returns when `outputs` [Program::outputs] is written and the slots have gone
   // on. An input that nothing in this batch needs may be null; what is given is checked. After an
   // error no slot has changed. kInvalidArgument when the batch exceeds the workspace's limits or an
-  // input is outside of its range, by name; kResourceExhausted when the arena's budget does not hold
-  // what the slots would grow by; kDeviceLost as Executable::Run().
+  // input is outside of its range, by name; kResourceExhausted when the arena's budget does not
+  // hold what the slots would grow by; kDeviceLost as Executable::Run().
   virtual Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
                      ProgramWorkspace& workspace) const = 0;
 };
@@ -120,8 +120,8 @@ int64_t CountAttention(const Program& program, const ProgramShape& shape, const 
 // Checks what every backend asks of the arguments of CreateWorkspace(), but for the device.
 Status ValidateLimits(const Program& program, const ProgramLimits& limits);
 
-// The users (ProgramShape::users) that a batch has: an operation runs if it has one of them. Those are
-// the outputs that are asked for and the axes with a slot.
+// The users (ProgramShape::users) that a batch has: an operation runs if it has one of them. Those
+// are the outputs that are asked for and the axes with a slot.
 uint64_t BatchUsers(const Program& program, const ProgramBatch& batch, const OutputBatch* outputs);
 
 // Checks what every backend asks of the arguments of Run(). Whether a slot exists is the arena's to

@@ -26,8 +26,8 @@ std::string OneOf(const std::string& what, size_t size) {
 
 std::string IdOrNone(int id) { return id == kNone ? "none" : std::to_string(id); }
 
-// Goes over a program from its axes to its outputs and fills in its shape. Of an operation it checks
-// each item of the list; the first error counts.
+// Goes over a program from its axes to its outputs and fills in its shape. Of an operation it
+// checks each item of the list; the first error counts.
 class Validator : public ProgramVisitor {
  public:
   explicit Validator(const Program& program) : ProgramVisitor(program, shape_) {}
@@ -329,7 +329,8 @@ class Validator : public ProgramVisitor {
     return OkStatus();
   }
 
-  // What an operation asks of the one that writes a field which it reads, and which may come after it.
+  // What an operation asks of the one that writes a field which it reads, and which may come after
+  // it.
   struct ReaderCheck : ProgramVisitor {
     Validator& validator;
     ValueId id;

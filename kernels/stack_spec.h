@@ -36,7 +36,8 @@
 
 namespace sru::kernels {
 
-// Larger sizes are refused so that products of sizes fit in 64 bits and tokens x features in memory.
+// Larger sizes are refused so that products of sizes fit in 64 bits and tokens x features in
+// memory.
 inline constexpr int kMaxSize = 1 << 20;
 
 // A read-only view of float32 values; empty means that the tensor is absent.
@@ -95,8 +96,9 @@ constexpr const char* PoolingName(Pooling pooling) {
 
 inline constexpr auto kAllPoolings = AllNamed<PoolingName>();
 
-// The equation of a pooling as the backends compute it, per dimension: what a running pool does with
-// each h, and whether L divides the result. The reference backend has the equations as they are.
+// The equation of a pooling as the backends compute it, per dimension: what a running pool does
+// with each h, and whether L divides the result. The reference backend has the equations as they
+// are.
 enum class PoolingStep { kNothing, kFirst, kLast, kLargest, kSum };
 struct PoolingRule {
   PoolingStep step = PoolingStep::kNothing;

@@ -20,7 +20,8 @@ constexpr size_t kMaxBlockPages = 256;  // of tiny ones
 // A heap has no need of large blocks. In blocks of one or a few pages, what sessions leave that no
 // longer step is not held by those that stay.
 constexpr size_t kMaxHostBlockBytes = size_t{128} << 10;
-// How often as many pages as are in use are taken before it is judged which of the free ones are needed.
+// How often as many pages as are in use are taken before it is judged which of the free ones are
+// needed.
 constexpr size_t kRunsOfAWindow = 4;
 // Free pages of one list are no use to another, so a block for every field takes at most this part
 // of the budget.
@@ -81,8 +82,8 @@ struct Page {
   Block* block = nullptr;
   Page* next_free = nullptr;
   int references = 0;  // slots and runs that hold it; 0 = free
-  // The last call that began a run in which slots get pages of their own in place of this one, and how many
-  // of the references are theirs.
+  // The last call that began a run in which slots get pages of their own in place of this one, and
+  // how many of the references are theirs.
   uint64_t leaving_call = 0;
   int leaving = 0;
 };
@@ -199,10 +200,10 @@ class PagePool {
     GiveBackSurplus();
   }
 
-  // Gives empty blocks back that steady use does not need. A run replaces the rows of fixed fields, so
-  // that as many pages as it has sequences become free with it; rows that are added stay. So at most as
-  // many pages are kept as are in use, and of those none that was free throughout the last few runs. One
-  // empty block is kept in any case: for the next sequence, if this was the last.
+  // Gives empty blocks back that steady use does not need. A run replaces the rows of fixed fields,
+  // so that as many pages as it has sequences become free with it; rows that are added stay. So at
+  // most as many pages are kept as are in use, and of those none that was free throughout the last
+  // few runs. One empty block is kept in any case: for the next sequence, if this was the last.
   void GiveBackSurplus() {
     const size_t kept = grows_ ? used_ / 4 : used_;
     if (takes_ >= kRunsOfAWindow * std::max(used_, block_pages_)) {
@@ -240,7 +241,8 @@ class PagePool {
   const size_t block_pages_;
   size_t used_ = 0;  // pages
   size_t free_ = 0;
-  // Of the window that GiveBackSurplus() looks at: pages that were taken, and the fewest that were free.
+  // Of the window that GiveBackSurplus() looks at: pages that were taken, and the fewest that were
+  // free.
   size_t takes_ = 0;
   size_t least_free_ = 0;
   std::list<Block> partly_used_;
@@ -466,9 +468,9 @@ struct StateArena::Impl {
                   " bytes are in use, and ", budget->taken(), " bytes of the budget are taken");
   }
 
-  // Whether a slot that adds rows to a page in the run that `call` begins needs one of its own. The last of
-  // the slots that share it does not, if all others are in the run and leave it: what it adds comes after
-  // the rows that they copy.
+  // Whether a slot that adds rows to a page in the run that `call` begins needs one of its own. The
+  // last of the slots that share it does not, if all others are in the run and leave it: what it
+  // adds comes after the rows that they copy.
   static bool MustLeave(Page* page, uint64_t call) {
     if (page->leaving_call != call) {
       page->leaving_call = call;
@@ -565,7 +567,8 @@ struct StateArena::Impl {
 
   mutable Mutex mutex;
   std::deque<PagePool> pools SRU_GUARDED_BY(mutex);  // [list]
-  // A slot stays where it is while others are added. What it holds belongs to whoever uses the slot.
+  // A slot stays where it is while others are added. What it holds belongs to whoever uses the
+  // slot.
   std::deque<SlotState> slots SRU_GUARDED_BY(mutex);
   std::vector<Slot> free_slots SRU_GUARDED_BY(mutex);
   int64_t num_slots SRU_GUARDED_BY(mutex) = 0;

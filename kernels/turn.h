@@ -8,8 +8,8 @@
 //     turn.MayEnd();  // if 200 us have passed, yields the core to any waiting thread
 //   }
 //
-// When no thread waits, the end of a turn costs less than a microsecond. Used by one thread. Whoever shares cores by a rule of its own has a
-// TurnEnd::Scope while the thread computes.
+// When no thread waits, the end of a turn costs less than a microsecond. Used by one thread.
+// Whoever shares cores by a rule of its own has a TurnEnd::Scope while the thread computes.
 #ifndef SRU_KERNELS_TURN_H_
 #define SRU_KERNELS_TURN_H_
 
@@ -18,7 +18,8 @@
 
 namespace sru::kernels {
 
-// Replaces the yield at the end of a turn. OnTurnEnd() may wait, since the thread holds no lock there.
+// Replaces the yield at the end of a turn. OnTurnEnd() may wait, since the thread holds no lock
+// there.
 class TurnEnd {
  public:
   virtual ~TurnEnd() = default;

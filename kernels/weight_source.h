@@ -1,16 +1,17 @@
 // Where the values of a specification's weights come from while a backend compiles it.
 //
-// The views of a StackSpec or a Program name the weights. Their values need to be in memory only while
-// they are packed, so a large model is loaded without a second copy of it: a backend asks for one
-// tensor after the other, or for parts of a large one, and hands each back when it has packed it.
+// The views of a StackSpec or a Program name the weights. Their values need to be in memory only
+// while they are packed, so a large model is loaded without a second copy of it: a backend asks for
+// one tensor after the other, or for parts of a large one, and hands each back when it has packed
+// it.
 //
 //   for (const LayerSpec& layer : spec.layers) {
-//     const ReadWeights weight(options.weights, layer.weight);  // readable until the end of the scope
+//     const ReadWeights weight(options.weights, layer.weight);  // readable in this scope
 //     Pack(layer.weight.data, ..);
 //   }
 //
-// After Compile() no view may be read: WithoutWeights() makes the specification that a compiled model
-// may keep, and WeightCopies keeps values as they are.
+// After Compile() no view may be read: WithoutWeights() makes the specification that a compiled
+// model may keep, and WeightCopies keeps values as they are.
 #ifndef SRU_KERNELS_WEIGHT_SOURCE_H_
 #define SRU_KERNELS_WEIGHT_SOURCE_H_
 

@@ -88,8 +88,8 @@ struct TaskInfo {
   const char* name = "";  // in config.json
   bool pools = false;     // whether it has token vectors made one: with the key `pooling`
   bool labels = false;    // whether its outputs have names: with the key `labels`
-  // Whether it predicts each token from those before it: forward only, with an embedding, which may be the output layer's
-  // weight, too (the key `tied`).
+  // Whether it predicts each token from those before it: forward only, with an embedding, which may
+  // be the output layer's weight, too (the key `tied`).
   bool predicts = false;
 };
 
@@ -122,8 +122,8 @@ struct ModelConfig {
   // one; a translator's is that of the source.
   bool has_embedding = false;
   EmbeddingConfig embedding;
-  // False for a model that takes no text: `tokenizer` is unused then. A classifier, an encoder and a
-  // language model with an embedding have one.
+  // False for a model that takes no text: `tokenizer` is unused then. A classifier, an encoder and
+  // a language model with an embedding have one.
   bool has_tokenizer = false;
   TokenizerConfig tokenizer;
   kernels::Pooling pooling = kernels::Pooling::kNone;
@@ -141,8 +141,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::s
 // Reads and parses a file. kNotFound when there is none, else as ParseModelConfig().
 absl::StatusOr<ModelConfig> ReadModelConfig(const FilePath& path);
 
-// Read keys of a config.json for the tasks (task_parts.h). Errors name the key, what was expected and what was found; those that `root`
-// remembers are not returned. All keys of a model whose layers are one stack:
+// Read keys of a config.json for the tasks (task_parts.h). Errors name the key, what was expected
+// and what was found; those that `root` remembers are not returned. All keys of a model whose
+// layers are one stack:
 absl::Status ReadStackKeys(ObjectReader& root, ModelConfig* config);
 // "encoder";
 absl::Status ReadEncoderKey(ObjectReader& root, ModelConfig* config);

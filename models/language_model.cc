@@ -102,8 +102,8 @@ kernels::ModelSizes LanguageModelSizes(const ModelConfig& config) {
   kernels::ModelSizes sizes =
       StackSizes(config, config.embedding.vocabulary_size, kernels::kProgramBlocks.columns);
   const int64_t width = config.encoder.output_size();
-  // The token vectors, and those of the tokens before, from which the tokens are predicted; and per thread the rows that it
-  // multiplies by the output layer, with a piece of the product.
+  // The token vectors, and those of the tokens before, from which the tokens are predicted; and per
+  // thread the rows that it multiplies by the output layer, with a piece of the product.
   sizes.program_row = 2 * width;
   sizes.program_thread =
       kernels::kProgramBlocks.output_rows * width + kernels::kProgramBlocks.piece_values;

@@ -4,11 +4,12 @@
 //   g_t     = h_{t-1}; g_0 is the h that the state ended with    what token t is predicted from
 //   log p_t = log softmax(W g_t + b)                             over the vocabulary
 //
-// W may be the embedding itself (config key "tied"). What comes after a sequence is predicted from its last h (that of the state, if it
-// has no tokens in this batch), for any number of samples of one sequence:
+// W may be the embedding itself (config key "tied"). What comes after a sequence is predicted from
+// its last h (that of the state, if it has no tokens in this batch), for any number of samples of
+// one sequence:
 //
 //   z_b     = h of the last token of sequence b
-//   log q_r = log softmax(W z_{b(r)} + b),  and a symbol that is picked from it (kernels/program.h, ops::Predict)
+//   log q_r = log softmax(W z_{b(r)} + b),  and a symbol that is picked from it (ops::Predict)
 #ifndef SRU_MODELS_LANGUAGE_MODEL_H_
 #define SRU_MODELS_LANGUAGE_MODEL_H_
 
@@ -21,8 +22,8 @@
 
 namespace sru::models {
 
-// The program computes only what a batch asks for: Score leaves the axes of picks empty, a step of Generate asks for no log_probs
-// and candidates of tokens.
+// The program computes only what a batch asks for: Score leaves the axes of picks empty, a step of
+// Generate asks for no log_probs and candidates of tokens.
 struct LanguageModel : ProgramParts {
   kernels::AxisId tokens = kernels::kNone;
   kernels::AxisId sequences = kernels::kNone;    // those of tokens
@@ -48,17 +49,17 @@ struct LanguageModel : ProgramParts {
   int max_candidates = 0;                // kMaxCandidates, or a smaller vocabulary
 };
 
-// The most tokens of one step of Generate on the CPU, whatever a batch may hold: longer prompts come
-// in portions anyway, products are as fast with so many rows as with more, and each worker has a
-// workspace for them.
+// The most tokens of one step of Generate on the CPU, whatever a batch may hold: longer prompts
+// come in portions anyway, products are as fast with so many rows as with more, and each worker has
+// a workspace for them.
 inline constexpr int kMaxStepTokens = 1024;
 
 // The limits of a workspace of the program. `max_adjustments` are those of all picks together.
 kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_tokens,
                                            int max_sequences, int max_picks, int max_adjustments);
 
-// From `embedding.weight`, `encoder.*`, `out.weight` (not with "tied") and `out.bias`. A tensor that
-// the model does not use is an error. The views are those of `tensors`.
+// From `embedding.weight`, `encoder.*`, `out.weight` (not with "tied") and `out.bias`. A tensor
+// that the model does not use is an error. The views are those of `tensors`.
 absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
                                                  const SafetensorsFile& tensors);
 

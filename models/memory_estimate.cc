@@ -21,8 +21,8 @@ constexpr int64_t kWordBytes = 16 + 2 * 25;
 // pieces go through.
 constexpr int64_t kPieceBytes = 2 * 25 + 48 + 6 * 12;
 // A byte of a file of pieces takes a node of the trie, if no two pieces begin alike, in memory that
-// may have doubled; and while the file is parsed, its part of the shortest piece, since nobody knows
-// yet how many there are.
+// may have doubled; and while the file is parsed, its part of the shortest piece, since nobody
+// knows yet how many there are.
 constexpr int64_t kPieceByteBytes = 2 * 12;
 constexpr int64_t kPassingByteBytes = 2 * 48 / 5;
 // The margin: models that were loaded where there was just enough memory took up to 17 MB and 4%

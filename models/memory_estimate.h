@@ -48,9 +48,9 @@ struct MemoryEstimate {
 class MemoryNeeds {
  public:
   MemoryNeeds() = default;  // of nothing
-  // Reads the files in `directory`. Compressed weights are read as a whole only to know their sizes:
-  // if they take more than `most_bytes` decompressed, nothing else is read, and the estimate has no
-  // more than these bytes.
+  // Reads the files in `directory`. Compressed weights are read as a whole only to know their
+  // sizes: if they take more than `most_bytes` decompressed, nothing else is read, and the estimate
+  // has no more than these bytes.
   explicit MemoryNeeds(const FilePath& directory,
                        int64_t most_bytes = std::numeric_limits<int64_t>::max());
 

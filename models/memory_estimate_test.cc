@@ -115,7 +115,8 @@ class MemoryEstimateTest : public ::testing::Test {
 class MemoryEstimateByTypeTest : public MemoryEstimateTest,
                                  public ::testing::WithParamInterface<kernels::DataType> {};
 
-// Not bfloat16: for so small a model its estimate is 3.3 times what AVX512_BF16's tiles take, and 1.4 times in a workspace.
+// Not bfloat16: for so small a model its estimate is 3.3 times what AVX512_BF16's tiles take, and
+// 1.4 times in a workspace.
 INSTANTIATE_TEST_SUITE_P(Types, MemoryEstimateByTypeTest,
                          ::testing::Values(kernels::DataType::kFloat32, kernels::DataType::kInt8),
                          [](const auto& info) {

@@ -22,9 +22,9 @@ namespace sru::models {
 
 class Model {
  public:
-  // Reads the rest of a folder (FORMAT.md), a model of ours or a student as Marian publishes it, checks
-  // it and compiles the model with `backend`. Errors name the file, the key or tensor, what was
-  // expected and what was found. `state_keys`: see state_codec.h.
+  // Reads the rest of a folder (FORMAT.md), a model of ours or a student as Marian publishes it,
+  // checks it and compiles the model with `backend`. Errors name the file, the key or tensor, what
+  // was expected and what was found. `state_keys`: see state_codec.h.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(
       const ModelFiles& files, std::string name, int64_t version, kernels::Backend& backend,
       const kernels::CompileOptions& options,
@@ -62,8 +62,8 @@ class Model {
   }
   // Requires a classifier or an encoder.
   const kernels::Executable& executable() const { return *executable_; }
-  // The program and the names of its parts, of the struct that its task has, such as LanguageModel. Null for
-  // any other struct, and for a classifier or an encoder.
+  // The program and the names of its parts, of the struct that its task has, such as LanguageModel.
+  // Null for any other struct, and for a classifier or an encoder.
   template <typename Parts>
   const Parts* As() const {
     return dynamic_cast<const Parts*>(parts_.get());
@@ -94,7 +94,8 @@ class Model {
                             kernels::CompileOptions options);
   absl::Status LoadStudent(const Student& student, kernels::Backend& backend,
                            const kernels::CompileOptions& options);
-  // Also counts the weights, and keeps no more of them than their sizes. `source` names the file of weights.
+  // Also counts the weights, and keeps no more of them than their sizes. `source` names the file of
+  // weights.
   absl::Status CompileProgram(const std::string& source, kernels::Backend& backend,
                               const kernels::CompileOptions& options,
                               std::unique_ptr<ProgramParts> parts);

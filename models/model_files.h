@@ -1,5 +1,5 @@
-// ModelFiles: what the small files in a model's folder say, read once for the estimate of its memory
-// (memory_estimate.h) and for the load that follows (model.h).
+// ModelFiles: what the small files in a model's folder say, read once for the estimate of its
+// memory (memory_estimate.h) and for the load that follows (model.h).
 #ifndef SRU_MODELS_MODEL_FILES_H_
 #define SRU_MODELS_MODEL_FILES_H_
 
@@ -18,8 +18,8 @@ struct ModelFiles {
   ModelConfig config;              // of either
 };
 
-// Reads config.json, or a student's options. Errors name the file and the key, what was expected and
-// what was found.
+// Reads config.json, or a student's options. Errors name the file and the key, what was expected
+// and what was found.
 absl::StatusOr<ModelFiles> OpenModel(const FilePath& directory);
 
 }  // namespace sru::models

@@ -1,5 +1,6 @@
-// ObjectReader: reads one object of a config.json strictly. A missing key, a wrong type, a value out of range and a key that
-// nobody has read are errors that name the file, the key, what was expected and what was found. Not thread-safe.
+// ObjectReader: reads one object of a config.json strictly. A missing key, a wrong type, a value
+// out of range and a key that nobody has read are errors that name the file, the key, what was
+// expected and what was found. Not thread-safe.
 #ifndef SRU_MODELS_OBJECT_READER_H_
 #define SRU_MODELS_OBJECT_READER_H_
 
@@ -22,7 +23,8 @@ std::optional<int64_t> AsInt64(const nlohmann::json& value);
 // Remembers the first error, which Finish() returns. What could not be read is left as it was.
 class ObjectReader {
  public:
-  // `path` is the key of the object in the file, empty for the root. `object` must outlive the reader.
+  // `path` is the key of the object in the file, empty for the root. `object` must outlive the
+  // reader.
   ObjectReader(const nlohmann::json& object, const std::string& source, std::string path);
 
   const nlohmann::json& object() const { return object_; }

@@ -1,14 +1,17 @@
-// The document reader of the paper (section 4.2), DrQA with SRU, as a program. For a question of tokens q_j and a passage of tokens
-// p_i, E being the embedding:
+// The document reader of the paper (section 4.2), DrQA with SRU, as a program. For a question of
+// tokens q_j and a passage of tokens p_i, E being the embedding:
 //
-//   a_i = sum_j softmax_j(m(p_i) . m(q_j)) E[q_j],   m(x) = max(0, W E[x] + b)         the aligned question
-//   x_i = [E[p_i] | features of i | a_i | embedding of its part of speech | of its named entity], of these what the config has
-//   d_i = the SRU layers over x_i, h_j = other SRU layers over E[q_j]: the vectors of the last layer, or of all side by side
-//   v   = sum_j softmax_j(w . h_j + b) h_j, or the mean of h_j                         the question's vector
+//   a_i = sum_j softmax_j(m(p_i) . m(q_j)) E[q_j],   m(x) = max(0, W E[x] + b): the aligned
+//         question
+//   x_i = [E[p_i] | features of i | a_i | embedding of its part of speech | of its named entity],
+//         of these what the config has
+//   d_i = the SRU layers over x_i, h_j = other SRU layers over E[q_j]: the vectors of the last
+//         layer, or of all side by side
+//   v   = sum_j softmax_j(w . h_j + b) h_j, or the mean of h_j: the question's vector
 //   start logit of i = d_i . (W_s v + b_s),   end logit of i = d_i . (W_e v + b_e)
 //
-// What an answer is made of the logits is in decoding/spans.h, what the inputs are made of in reader_input.h. A question is computed
-// once for all its passages.
+// What an answer is made of the logits is in decoding/spans.h, what the inputs are made of in
+// reader_input.h. A question is computed once for all its passages.
 #ifndef SRU_MODELS_READER_H_
 #define SRU_MODELS_READER_H_
 
@@ -46,16 +49,18 @@ struct Reader : ProgramParts {
   kernels::ValueId question_vector = kernels::kNone;
 };
 
-// m depends on the id alone, so it is computed for the whole vocabulary when the program is built, unless the table would be larger than this:
-// it takes as much memory as the embedding once more.
+// m depends on the id alone, so it is computed for the whole vocabulary when the program is built,
+// unless the table would be larger than this: it takes as much memory as the embedding once more.
 inline constexpr size_t kMaxMatchTableBytes = size_t{64} << 20;
 
-// The limits of a workspace of the program, for `max_tokens` and `max_sequences` of passages and of questions each.
+// The limits of a workspace of the program, for `max_tokens` and `max_sequences` of passages and of
+// questions each.
 kernels::ProgramLimits ReaderLimits(const Reader& reader, int max_tokens, int max_sequences);
 
-// From `embedding.weight`, `doc_rnn.rnns.*`, `question_rnn.rnns.*`, `start_attn.linear.*`, `end_attn.linear.*` and, where the config
-// has them, `qemb_match.linear.*`, `pos_embedding.weight`, `ner_embedding.weight` and `self_attn.linear.*`. A tensor that the model does
-// not use is an error. The views are those of `tensors`.
+// From `embedding.weight`, `doc_rnn.rnns.*`, `question_rnn.rnns.*`, `start_attn.linear.*`,
+// `end_attn.linear.*` and, where the config has them, `qemb_match.linear.*`,
+// `pos_embedding.weight`, `ner_embedding.weight` and `self_attn.linear.*`. A tensor that the model
+// does not use is an error. The views are those of `tensors`.
 absl::StatusOr<Reader> BuildReader(const ModelConfig& config, const SafetensorsFile& tensors,
                                    size_t max_match_table_bytes = kMaxMatchTableBytes);
 

@@ -1,4 +1,5 @@
-// What a config.json says of a document reader (FORMAT.md, key "reader"), under the names of the published code.
+// What a config.json says of a document reader (FORMAT.md, key "reader"), under the names of the
+// published code.
 #ifndef SRU_MODELS_READER_CONFIG_H_
 #define SRU_MODELS_READER_CONFIG_H_
 
@@ -41,8 +42,8 @@ constexpr const char* QuestionMergeName(QuestionMerge merge) {
   return "";
 }
 
-// The stack over passages is ModelConfig::encoder, bidirectional; that over questions differs in its input and its number of
-// layers.
+// The stack over passages is ModelConfig::encoder, bidirectional; that over questions differs in
+// its input and its number of layers.
 struct ReaderConfig {
   static constexpr int kMaxTags = 65536;            // pos_size, ner_size
   static constexpr int kMaxAnswerTokens = 1 << 20;  // max_len
@@ -51,7 +52,8 @@ struct ReaderConfig {
   int question_layers = 0;
   std::vector<ReaderFeature> features;  // ascending, each once
   bool use_qemb = false;                // a passage's tokens are aligned with the question's
-  // Embeddings of parts of speech and of named entities, whose ids the caller gives; sizes are 0 without.
+  // Embeddings of parts of speech and of named entities, whose ids the caller gives; sizes are 0
+  // without.
   int pos_size = 0;
   int pos_dim = 0;
   int ner_size = 0;
@@ -73,7 +75,8 @@ struct ReaderConfig {
 struct ModelConfig;
 class ObjectReader;
 
-// Reads the keys of a reader's config.json, "reader" into config->reader. kInvalidArgument, as ParseModelConfig() has it.
+// Reads the keys of a reader's config.json, "reader" into config->reader. kInvalidArgument, as
+// ParseModelConfig() has it.
 absl::Status ReadReaderKeys(ObjectReader& root, ModelConfig* config);
 
 }  // namespace sru::models

@@ -1,5 +1,6 @@
-// What a reader's program gets of a question and its passages (reader.h): tokens with their places in the text, ids and features. All of
-// it takes time that grows linearly with the texts, whatever they say.
+// What a reader's program gets of a question and its passages (reader.h): tokens with their places
+// in the text, ids and features. All of it takes time that grows linearly with the texts, whatever
+// they say.
 #ifndef SRU_MODELS_READER_INPUT_H_
 #define SRU_MODELS_READER_INPUT_H_
 
@@ -21,8 +22,9 @@
 
 namespace sru::models {
 
-// The hash of a word that a caller sends has a seed of the process, so that nobody can send words which all have the same one. The standard
-// library's tables, unlike Abseil's, are as they were after an allocation that failed.
+// The hash of a word that a caller sends has a seed of the process, so that nobody can send words
+// which all have the same one. The standard library's tables, unlike Abseil's, are as they were
+// after an allocation that failed.
 using WordHash = absl::Hash<std::string_view>;
 using WordSet = std::unordered_set<std::string_view, WordHash>;
 
@@ -34,8 +36,9 @@ struct TokenizedText {
   size_t size() const { return spans.size(); }
 };
 
-// At most `max_tokens` tokens: to learn whether a text has more than n, ask for n + 1. `tokenizer` is that of a reader, "unicode_words".
-// kInvalidArgument, which names the position, when `text` is not valid UTF-8.
+// At most `max_tokens` tokens: to learn whether a text has more than n, ask for n + 1. `tokenizer`
+// is that of a reader, "unicode_words". kInvalidArgument, which names the position, when `text` is
+// not valid UTF-8.
 absl::StatusOr<TokenizedText> TokenizeWithSpans(const Tokenizer& tokenizer, std::string_view text,
                                                 size_t max_tokens = Tokenizer::kNoLimit);
 
@@ -46,8 +49,9 @@ struct TokenTags {
   std::vector<std::string_view> lemmas;
 };
 
-// kInvalidArgument when a list has not one entry per token that the model asks for, or an id is out of range, or the model does not use
-// the list. The message begins with the list as the proto names it: "pos_ids[3]: expected ..".
+// kInvalidArgument when a list has not one entry per token that the model asks for, or an id is out
+// of range, or the model does not use the list. The message begins with the list as the proto names
+// it: "pos_ids[3]: expected ..".
 absl::Status CheckTags(const ReaderConfig& config, const TokenTags& tags, size_t num_tokens);
 
 // The same for the lemmas of a question: "question_lemmas: expected ..".
@@ -64,14 +68,17 @@ class QuestionFeatures {
   // Writes [tokens][config.num_features()] to `features`, columns in the order of config.features:
   //   exact  1 if the token is a token of the question, else 0
   //   lower  the same, both in lower case (text/lower_case.h)
-  //   lemma  1 if the token's lemma is one of the question's, else 0; `lemmas` has passed CheckTags()
-  //   tf     how often the token is in the passage, in lower case, by the number of the passage's tokens
+  //   lemma  1 if the token's lemma is one of the question's, else 0; `lemmas` has passed
+  //          CheckTags()
+  //   tf     how often the token is in the passage, in lower case, by the number of the passage's
+  //          tokens
   void Fill(std::string_view passage, const TokenizedText& tokens,
             const std::vector<std::string_view>& lemmas, float* features) const;
 
  private:
   const ReaderConfig* config_;
-  // The question's tokens in lower case, one after the other; in a place that stays when this object moves.
+  // The question's tokens in lower case, one after the other; in a place that stays when this
+  // object moves.
   std::unique_ptr<const std::string> lowered_;
   WordSet exact_;
   WordSet lower_;

@@ -66,7 +66,8 @@ struct RepositoryListing {
 
 inline constexpr size_t kMaxModelNameBytes = 128;
 bool IsValidModelName(std::string_view name);
-// kInvalidArgument if a name is longer than any model's. It names `field` and does not repeat the name.
+// kInvalidArgument if a name is longer than any model's. It names `field` and does not repeat the
+// name.
 absl::Status CheckNameLength(absl::string_view field, absl::string_view name);
 
 // Looks without judging: the error is about the repository itself, kNotFound when it is absent.

@@ -44,8 +44,8 @@ enum class TensorType {
 const char* TensorTypeName(TensorType type);
 size_t TensorTypeBytes(TensorType type);
 
-// One tensor: little-endian, row-major. Borrowed from the SafetensorsFile. In a file that is read on
-// demand `data` is the place of values that may not have been read yet.
+// One tensor: little-endian, row-major. Borrowed from the SafetensorsFile. In a file that is read
+// on demand `data` is the place of values that may not have been read yet.
 struct TensorView {
   TensorType dtype = TensorType::kU8;
   std::vector<int64_t> shape;  // none negative; empty for a scalar
@@ -99,9 +99,9 @@ class SafetensorsFile {
   absl::Status CheckAllRead() const;
 
   // A tensor that must exist, be F32, have exactly `shape` and hold finite values only. On demand,
-  // vectors are read and checked here, since some of them decide what a model is, and all others when
-  // they are asked for. kInvalidArgument (kNotFound when it is missing) names the file and the tensor, what was
-  // expected and what was found.
+  // vectors are read and checked here, since some of them decide what a model is, and all others
+  // when they are asked for. kInvalidArgument (kNotFound when it is missing) names the file and the
+  // tensor, what was expected and what was found.
   absl::StatusOr<kernels::FloatView> Floats(const std::string& name,
                                             const std::vector<int64_t>& shape) const;
 

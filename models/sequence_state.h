@@ -1,4 +1,5 @@
-// SequenceState: everything that a sequence goes on from. StateCodec (state_codec.h) makes bytes of it.
+// SequenceState: everything that a sequence goes on from. StateCodec (state_codec.h) makes bytes of
+// it.
 #ifndef SRU_MODELS_SEQUENCE_STATE_H_
 #define SRU_MODELS_SEQUENCE_STATE_H_
 

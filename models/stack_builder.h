@@ -24,8 +24,8 @@ kernels::ModelSizes StackSizes(const ModelConfig& config, int64_t outputs, int64
 // The same with an output layer for the labels.
 kernels::ModelSizes StackSizes(const ModelConfig& config);
 
-// Takes the tensors of one layer, `<prefix>weight` and so on. What could not be taken is empty in the
-// result; `reader` has the error.
+// Takes the tensors of one layer, `<prefix>weight` and so on. What could not be taken is empty in
+// the result; `reader` has the error.
 kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
                              TensorReader& reader);
 

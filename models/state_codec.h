@@ -19,8 +19,9 @@
 //       84     4  n: number of generated tokens that are counted
 //       88     4  p: number of tokens of prompts
 //       92     4  b: bytes of pending text
-//       96     4  rows of each field, int32, then all values of the fields, float32; then n pairs of
-//                 a token id and its count, p token ids, both by ascending id, int32 each; then b bytes
+//       96     4  rows of each field, int32, then all values of the fields, float32; then n pairs
+//                 of a token id and its count, p token ids, both by ascending id, int32 each; then
+//                 b bytes
 //
 // (the digests are the first 16 bytes of a SHA-256 each)
 #ifndef SRU_MODELS_STATE_CODEC_H_
@@ -54,8 +55,8 @@ struct StateOwner {
 // Immutable and thread-safe.
 class StateCodec {
  public:
-  // `fields` as in the model's program; the tokens of a memo are in [0, vocabulary_size). Null keys:
-  // the digest is plain.
+  // `fields` as in the model's program; the tokens of a memo are in [0, vocabulary_size). Null
+  // keys: the digest is plain.
   StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> fields, int vocabulary_size,
              std::shared_ptr<const StateKeys> keys = nullptr);
 
@@ -66,9 +67,10 @@ class StateCodec {
 
   std::string Encode(const kernels::StateArena::State& state, const DecodingMemo& memo) const;
 
-  // kInvalidArgument says how `bytes` are not a state of this model: cut, changed, of another model,
-  // version, weights or data type, signed by none of the keys, with a value that is not a number, or with a memo that no text has.
-  // Never reads past their end, and takes no more memory than they do.
+  // kInvalidArgument says how `bytes` are not a state of this model: cut, changed, of another
+  // model, version, weights or data type, signed by none of the keys, with a value that is not a
+  // number, or with a memo that no text has. Never reads past their end, and takes no more memory
+  // than they do.
   absl::Status Decode(std::string_view bytes, SequenceState* state) const;
 
  private:

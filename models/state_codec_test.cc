@@ -225,7 +225,8 @@ TEST(StateCodecTest, WithKeysTakesOnlyWhatOneOfThemSigned) {
   }
 }
 
-// A fleet replaces its key while it serves: every replica knows the new one before the first signs by it.
+// A fleet replaces its key while it serves: every replica knows the new one before the first signs
+// by it.
 TEST(StateCodecTest, KeysMayChangeWhileTheyAreInUse) {
   const std::string a(32, 'a');
   const std::string b(32, 'b');

@@ -13,7 +13,8 @@
 namespace sru::models {
 namespace {
 
-// As many random bits as the digest of a state has, in the poorest form: binary digits need more, which nobody writes.
+// As many random bits as the digest of a state has, in the poorest form: binary digits need more,
+// which nobody writes.
 constexpr size_t kLeastKeyLength = 32;
 // Each is tried on a state that none of them signed.
 constexpr size_t kMostKeys = 8;

@@ -1,4 +1,5 @@
-// StateKeys: the secrets by which the replicas of a fleet know the states that one of them made (state_codec.h).
+// StateKeys: the secrets by which the replicas of a fleet know the states that one of them made
+// (state_codec.h).
 //
 // Thread-safe.
 #ifndef SRU_MODELS_STATE_KEYS_H_
@@ -21,8 +22,9 @@ class StateKeys {
   // The first one signs; states of all of them are accepted. Never empty.
   using List = std::vector<std::string>;
 
-  // Reads a key a line, of at least 32 visible ASCII characters; blank lines and lines that begin with # are skipped. kInvalidArgument
-  // begins with `source` and repeats no key; kFailedPrecondition when OpenSSL cannot compute HMAC-SHA256 here.
+  // Reads a key a line, of at least 32 visible ASCII characters; blank lines and lines that begin
+  // with # are skipped. kInvalidArgument begins with `source` and repeats no key;
+  // kFailedPrecondition when OpenSSL cannot compute HMAC-SHA256 here.
   static absl::StatusOr<List> Parse(absl::string_view text, absl::string_view source);
 
   explicit StateKeys(List keys) { Use(std::move(keys)); }

@@ -114,7 +114,8 @@ class StudentWeights {
     status_.Update(InvalidArgument(file_.source(), ": tensor ", Quoted(name), ": ", what));
   }
 
-  // Null, with an error, when there is none of this name and shape. A vector may have one dimension.
+  // Null, with an error, when there is none of this name and shape. A vector may have one
+  // dimension.
   const MarianTensor* Find(const std::string& name, const std::vector<int64_t>& shape) {
     const auto it = indices_.find(name);
     if (it == indices_.end()) {
@@ -455,7 +456,8 @@ void SetStudentConfig(const MarianOptions& options, const MarianSearch& search, 
   translator.eos_id = kEndId;
   translator.source_end_id = kEndId;
   translator.max_positions = kMaxStudentPositions;
-  // Firefox breaks a sentence so that its parts have fewer pieces than the option says, </s> included.
+  // Firefox breaks a sentence so that its parts have fewer pieces than the option says, </s>
+  // included.
   translator.max_sentence_tokens = std::max(search.max_length_break - 1, 0);
   translator.search.beam_size = search.beam_size;
   translator.search.narrows = true;
@@ -559,7 +561,8 @@ absl::StatusOr<LoadedStudent> LoadStudent(const Student& student) {
   return loaded;
 }
 
-// A table that is also the output layer counts for both: without a shortlist they are laid out differently.
+// A table that is also the output layer counts for both: without a shortlist they are laid out
+// differently.
 kernels::ModelSizes StudentSizes(const TranslatorConfig& config) {
   kernels::ModelSizes sizes;
   const int64_t width = config.d_model;

@@ -57,8 +57,8 @@ kernels::ModelSizes TaggerSizes(const ModelConfig& config) {
   const int64_t width = config.encoder.output_size();
   // Each token's vector, and the features where there is no embedding.
   sizes.program_row = width + (config.has_embedding ? 0 : config.encoder.input_size);
-  // The rows that a thread multiplies by the output layer, which it gathers, with a piece of the product; and those past the last
-  // that it may read.
+  // The rows that a thread multiplies by the output layer, which it gathers, with a piece of the
+  // product; and those past the last that it may read.
   sizes.program_thread = 2 * kPieceRows * width + kernels::kProgramBlocks.piece_values;
   sizes.program_rest = kPieceRows * width;
   return sizes;

@@ -1,7 +1,9 @@
 // A tagger, which gives each token a label, as a program:
 //
-//   h_t     = the SRU layers over the embeddings of the tokens, or over features, in one direction or both
-//   log p_t = log softmax(W h_t + b)      over the labels, of which the most probable ones leave the backend
+//   h_t     = the SRU layers over the embeddings of the tokens, or over features, in one direction
+//           or both
+//   log p_t = log softmax(W h_t + b) over the labels, of which the most probable ones leave the
+//             backend
 #ifndef SRU_MODELS_TAGGER_H_
 #define SRU_MODELS_TAGGER_H_
 
@@ -23,8 +25,9 @@ struct Tagger : ProgramParts {
   int max_labels = 0;  // kMaxCandidates, or fewer if the model has fewer labels
 };
 
-// From `embedding.weight` unless the model takes features, `encoder.*`, `out.weight` and, if it is there, `out.bias`. A tensor that
-// the model does not use is an error. The views are those of `tensors`.
+// From `embedding.weight` unless the model takes features, `encoder.*`, `out.weight` and, if it is
+// there, `out.bias`. A tensor that the model does not use is an error. The views are those of
+// `tensors`.
 absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors);
 
 kernels::ModelSizes TaggerSizes(const ModelConfig& config);

@@ -53,8 +53,8 @@ class TensorPages final : public kernels::WeightSource {
 
   // The first error of Read().
   const absl::Status& status() const { return status_; }
-  // The same, or kAborted when the file was written to meanwhile, or kInternal, with the name of the
-  // tensor, when the backend has not read every value: unread values are not checked.
+  // The same, or kAborted when the file was written to meanwhile, or kInternal, with the name of
+  // the tensor, when the backend has not read every value: unread values are not checked.
   absl::Status CheckAllRead() const;
 
  private:

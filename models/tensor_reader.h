@@ -1,5 +1,5 @@
-// TensorReader: takes the tensors of a model by name, and remembers the first error and which tensors
-// were taken. Not thread-safe.
+// TensorReader: takes the tensors of a model by name, and remembers the first error and which
+// tensors were taken. Not thread-safe.
 #ifndef SRU_MODELS_TENSOR_READER_H_
 #define SRU_MODELS_TENSOR_READER_H_
 
@@ -37,7 +37,8 @@ class TensorReader {
 
   const absl::Status& status() const { return status_; }
 
-  // Call last: returns the first error, or kInvalidArgument for a tensor that no part of the model has taken.
+  // Call last: returns the first error, or kInvalidArgument for a tensor that no part of the model
+  // has taken.
   absl::Status Finish() const {
     SRU_RETURN_UNLESS_OK(status_);
     for (const auto& [name, view] : tensors_.tensors()) {

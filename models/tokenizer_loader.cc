@@ -59,7 +59,8 @@ Loaded LoadWithVocabulary(const ModelConfig& config, const FilePath& directory) 
       absl::StrCat("no tokenizer of words, ", static_cast<int>(config.tokenizer.type)));
 }
 
-// That the pieces which a translation neither reads nor writes have their ids: a file of another model may have as many pieces.
+// That the pieces which a translation neither reads nor writes have their ids: a file of another
+// model may have as many pieces.
 absl::Status CheckPieces(const TranslatorConfig& config, const SentencePieceTokenizer& tokenizer,
                          const std::string& path) {
   const auto check = [&](const char* key, int id, PieceKind kind, const char* name) {

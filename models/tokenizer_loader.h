@@ -12,7 +12,8 @@
 namespace sru::models {
 
 // The tokenizer of a model that has an embedding. `directory` has its file, if it needs one.
-// Errors name the file: kNotFound when it is missing, kInvalidArgument when it is damaged or does not fit the config.
+// Errors name the file: kNotFound when it is missing, kInvalidArgument when it is damaged or does
+// not fit the config.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const ModelConfig& config,
                                                                const FilePath& directory);
 

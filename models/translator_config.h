@@ -1,4 +1,5 @@
-// The key "translator" of config.json (FORMAT.md): a Transformer whose feed-forward layers are SRUs.
+// The key "translator" of config.json (FORMAT.md): a Transformer whose feed-forward layers are
+// SRUs.
 #ifndef SRU_MODELS_TRANSLATOR_CONFIG_H_
 #define SRU_MODELS_TRANSLATOR_CONFIG_H_
 
@@ -34,7 +35,8 @@ struct TranslatorConfig {
   // A student's; d_sru is d_model then.
   int d_ffn = 0;              // of its feed-forward layers
   bool int8_weights = false;  // the weights of products and the tables are int8
-  // Pieces above which a sentence of a text is cut into parts; 0: never. As Bergamot has it: published models were trained on shorter sentences.
+  // Pieces above which a sentence of a text is cut into parts; 0: never. As Bergamot has it:
+  // published models were trained on shorter sentences.
   int max_sentence_tokens = 127;
   // The default search. num_hypotheses is 1.
   SearchOptions search;

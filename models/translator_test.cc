@@ -32,7 +32,8 @@ class PlainTranslator {
   PlainTranslator(const nlohmann::json& config, const TestTensors& tensors)
       : config_(config["translator"]), tensors_(tensors) {}
 
-  // [target tokens][target vocabulary]; the weights of head 0 of the last attention to the source go to `alignment`.
+  // [target tokens][target vocabulary]; the weights of head 0 of the last attention to the source
+  // go to `alignment`.
   Rows LogProbs(const std::vector<int32_t>& source, const std::vector<int32_t>& target,
                 Rows* alignment) const {
     const bool shared = config_["shared_embeddings"];

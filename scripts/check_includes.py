@@ -30,25 +30,25 @@ import sys
 #
 # room                   | rooms that it may include                          | libraries | most lines: product, tests
 TABLE = """
-proto                    |                                                                    | protobuf                 | 1450 300
-base                     |                                                                    | absl cli11 utf8proc      | 1050 550
+proto                    |                                                                    | protobuf                 | 1500 300
+base                     |                                                                    | absl cli11 utf8proc      | 1100 550
 
-kernels                  |                                                                    |                          | 4410 0
+kernels                  |                                                                    |                          | 4450 0
 kernels/common           | kernels                                                            |                          | 300 0
 kernels/reference        | kernels                                                            |                          | 1200 0
 kernels/cpu/base         | kernels kernels/common                                             | hwy openmp               | 1450 0
-kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base                            |                          | 800 0
+kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base                            |                          | 750 0
 kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles                         | dnnl hwy                 | 300 0
-kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa                           | hwy                      | 1200 0
+kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa                           | hwy                      | 1150 0
 kernels/cpu/isa/processor_other.cc | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/tiles                 |                          | 50 0
-kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base                            | dnnl                     | 2100 0
+kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base                            | dnnl                     | 2050 0
                          | kernels/cpu/tiles kernels/cpu/int8                                 |
 kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3200 0
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
                          | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs           |
-kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 5400 0
-kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 2100 0
-kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1950 0
+kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 5350 0
+kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 2050 0
+kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1850 0
                          | kernels/cuda/device                                                |
 kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels                        |                          | 2600 0
                          | kernels/cuda/device kernels/cuda/stack                             |
@@ -57,49 +57,49 @@ kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels          
                          | kernels/cuda/program                                               |
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference         |                          | 200 0
 kernels/model_sizes.cc   | kernels kernels/cpu/base                                           |                          | 150 0
-kernels/testing          | kernels                                                            |                          | 0 1250
-kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2550 0
+kernels/testing          | kernels                                                            |                          | 0 1200
+kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2100 0
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
 models/files             | base                                                               | absl libdeflate nlohmann | 650 350
-models/text              | base                                                               | absl utf8proc            | 2350 1350
-models/decoding          | models/text kernels base                                           | absl                     | 1650 1850
+models/text              | base                                                               | absl utf8proc            | 2400 1350
+models/decoding          | models/text kernels base                                           | absl                     | 1700 1850
 models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1350 750
-models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5950 6350
+models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6250
                          | kernels base                                                       |
 
-server/base              | base                                                               | absl nlohmann            | 1700 900
-server/batching/queue    | server/base base                                                   | absl                     | 2250 2300
+server/base              | base                                                               | absl nlohmann            | 1750 900
+server/batching/queue    | server/base base                                                   | absl                     | 2300 2300
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
-server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2600
+server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2500
                          | server/base models kernels base                                    |
 server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
-server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 650
-server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 1700 750
+server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 550
+server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 1750 750
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1450 1150
                          | server/base models base                                            |
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1200
-server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4300 2300
+server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4350 2200
                          | server/base base                                                   |
 server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 650 450
                          | server/telemetry server/batching/queue                             |
                          | models models/text kernels base proto                              |
-server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1550 400
+server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1600 400
                          | server/lifecycle server/telemetry                                  |
                          | server/batching/queue                                              |
                          | server/base models base                                            |
-server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1800 500
+server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1750 500
                          | server/calls/messages server/lifecycle                             |
                          | models base proto                                                  |
-server/tasks/programs    | models kernels base                                                | absl                     | 200 0
-server/tasks/stacks      | server/tasks/programs server/calls/messages server/batching        | absl                     | 250 0
+server/tasks/programs    | models kernels base                                                | absl                     | 250 0
+server/tasks/stacks      | server/tasks/programs server/calls/messages server/batching        | absl                     | 200 0
                          | models kernels base                                                |
 server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 150 0
                          | server/open_inference/tensors models proto                         |
-server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 5950 2950
+server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 5750 2850
                          | server/calls server/calls/bounds server/calls/kinds                |
                          | server/calls/messages server/open_inference/tensors                |
                          | server/batching server/batching/queue server/batching/steps        |
@@ -113,11 +113,11 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1250 350
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
-server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4650 2200
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7300 3750
+server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4400 2150
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 6900 3650
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
-server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3400 1300
+server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
                          | server/rest server/base models models/text base proto              |
 server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2000 450
                          | server/rpc server/open_inference server/rest                       |
@@ -127,50 +127,50 @@ server                   | server/callers server/calls server/calls/bounds serve
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
 
-client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2100 2500
-client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3550 0
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2050 2500
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3500 0
 client/sru_client.cc     | client/commands                                                    |                          | 100 0
 client/example           | client                                                             |                          | 50 0
-bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3500 1200
+bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3050 1050
 
-tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1550
+tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
-tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4700
+tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4750
                          | server/batching/steps server/tasks/* server/calls server/rest      |
                          | server/base models models/decoding kernels base                    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
-tests/gpu                | kernels kernels/testing                                            |                          | 0 1550
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 14100
+tests/gpu                | kernels kernels/testing                                            |                          | 0 1500
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 12950
                          | kernels/common kernels/cpu/base kernels/cpu/tiles                  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
                          | kernels/cuda/program kernels/cuda/backend                          |
                          | kernels/bench kernels/testing                                      |
 tests/golden             | tests/testing models models/decoding kernels                       | nlohmann                 | 0 3200
-tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2900
+tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2850
                          | server/calls/messages server/tasks/*                               |
                          | server/door server/http server/open_inference/tensors server/rest  |
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14050
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 13200
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
-tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2350
+tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200
                          | server/calls server/base                                           |
 tests/markup             | base server/translation                                            | absl                     | 0 450
 tests/simulation         | tests/testing server/batching server/base                          | absl                     | 0 1150
-tests/deploy             | tests/testing client base                                          | absl                     | 0 2600
-tests/chaos              | tests/testing server server/base bench base                        | absl protobuf            | 0 3000
+tests/deploy             | tests/testing client base                                          | absl                     | 0 2550
+tests/chaos              | tests/testing server server/base bench base                        | absl protobuf            | 0 2950
 .                        |                                                                    |                          | 100 0
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 600 0
 deploy                   |                                                                    |                          | 500 0
-scripts                  |                                                                    |                          | 4550 1450
-client/python            |                                                                    |                          | 3000 1600
-models/exporter          |                                                                    |                          | 4050 0
-tests                    |                                                                    |                          | 0 8450
+scripts                  |                                                                    |                          | 3950 1200
+client/python            |                                                                    |                          | 2800 1650
+models/exporter          |                                                                    |                          | 3900 0
+tests                    |                                                                    |                          | 0 7550
 """
 
 # What unit tests of a room may include as well: the other side of what two rooms must agree on, and

@@ -1,5 +1,5 @@
-// ServedModelLoader: makes the backend that the options choose, and loads models for it: their weights, their metrics and the engine that
-// computes their calls.
+// ServedModelLoader: makes the backend that the options choose, and loads models for it: their
+// weights, their metrics and the engine that computes their calls.
 #ifndef SRU_SERVER_MODEL_LOADER_H_
 #define SRU_SERVER_MODEL_LOADER_H_
 

@@ -53,7 +53,8 @@ absl::Status ValidateOptions(const Options& options);
 // cannot stand them, with what to do about it. Empty for the native transport.
 std::vector<std::string> ExposureWarnings(const Options& options);
 
-// For the log at the start: that this machine alone reaches the ports, and what opens them; empty if another does.
+// For the log at the start: that this machine alone reaches the ports, and what opens them; empty
+// if another does.
 std::string ReachNotice(const Options& options);
 
 // The help text: of the dozen flags that matter first, or of every flag with --help=all.

@@ -82,7 +82,8 @@ constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 constexpr absl::Duration kAnswerGrace = absl::Seconds(1);
 
 // Of calls over HTTP: from the first byte of a request to its last header, the TLS handshake
-// likewise; for the whole body, and for each 16 KiB of it; and between two requests of a connection.
+// likewise; for the whole body, and for each 16 KiB of it; and between two requests of a
+// connection.
 constexpr absl::Duration kHttpHeaderTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
 constexpr absl::Duration kHttpProgressTimeout = absl::Seconds(10);
@@ -281,8 +282,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     for (const auto& served : models) complete &= served->engine->Drain(deadline);
     models.clear();
     complete &= in_flight_.WaitUntilNone(std::max(deadline - clock_.Now(), kStreamGrace));
-    // Does not wait for clients that do not read. A call of HTTP has its answer when the client has taken the last part
-    // but one.
+    // Does not wait for clients that do not read. A call of HTTP has its answer when the client has
+    // taken the last part but one.
     const absl::Time sent_by = clock_.Now() + kAnswerGrace;
     if (gateway_ != nullptr) gateway_->Close(kAnswerGrace);
     for (door::GrpcPort* const port : {port_.get(), http_port_.get()}) {
@@ -460,7 +461,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return transport::CheckListening(flags);
   }
 
-  // The caller for whom the states after prompts are kept. All are one where no credentials are asked for.
+  // The caller for whom the states after prompts are kept. All are one where no credentials are
+  // asked for.
   std::string PrefixOwner(const CallOrigin& call) const {
     if (options_.batching.prefix_cache_mb == 0) return "";
     const transport::SecurityOptions& security = options_.security;
@@ -619,8 +621,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return options;
   }
 
-  // Like the port of --listen, that of --http_listen refuses connections until the server takes calls, so that balancers and clients go to
-  // another server meanwhile. The native door serves it whatever serves gRPC: only it takes HTTP/1.1.
+  // Like the port of --listen, that of --http_listen refuses connections until the server takes
+  // calls, so that balancers and clients go to another server meanwhile. The native door serves it
+  // whatever serves gRPC: only it takes HTTP/1.1.
   absl::Status StartGrpc() {
     SRU_ASSIGN_OR_RETURN(port_, OpenPort("listen", options_.listen, MakeCallOptions()));
     if (options_.http.http_listen.has_value()) {
@@ -684,7 +687,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.authenticate =
         [this](const http::PageRequest& request) -> absl::StatusOr<callers::CallerPtr> {
       absl::Status access = status_page_.CheckAccess(request);
-      // A page of another site can send a body without a type, or a form, but none of this type. The routes of /v1 refuse forms themselves.
+      // A page of another site can send a body without a type, or a form, but none of this type.
+      // The routes of /v1 refuse forms themselves.
       const std::string type = rest::MediaType(request.header("content-type"));
       const bool takes_forms = !absl::StartsWith(request.path, "/v1/");
       if (access.ok() && (type.empty() || (takes_forms && type == rest::kFormContentType))) {

@@ -12,8 +12,9 @@
 
 namespace sru::server {
 
-// Reads the file and lets `watcher` put what it holds later into the result; a bad change leaves the earlier keys in use, with a line in
-// the log. `metrics` counts the changes. Null for an empty path. Errors name the flag: kInvalidArgument also when others than the file's owner and group may
+// Reads the file and lets `watcher` put what it holds later into the result; a bad change leaves
+// the earlier keys in use, with a line in the log. `metrics` counts the changes. Null for an empty
+// path. Errors name the flag: kInvalidArgument also when others than the file's owner and group may
 // read or write it.
 absl::StatusOr<std::shared_ptr<models::StateKeys>> WatchStateKeys(
     const std::string& path, FileWatcher* watcher, transport::SecurityMetrics* metrics);

@@ -12,8 +12,8 @@ namespace sru::client {
 // be read or is empty.
 absl::Status ReadState(const std::string& path, std::string* state);
 
-// Replaces the file, or the one that a symbolic link leads to, in one step, so that it is never half
-// a state. A device or a pipe is written to.
+// Replaces the file, or the one that a symbolic link leads to, in one step, so that it is never
+// half a state. A device or a pipe is written to.
 absl::Status WriteState(const std::string& path, const std::string& state);
 
 }  // namespace sru::client

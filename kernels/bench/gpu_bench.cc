@@ -5,9 +5,9 @@
 //                          rate
 //   gpu_bench classify     one question of the bundled TREC model's shape: what the GPU and the
 //                          copies take
-//   gpu_bench systems      steps of a translator's beam search and of a language model, the encoder,
-//                          and batches of a reader, with random weights of the paper's sizes: from
-//                          the call of Run() to the results
+//   gpu_bench systems      steps of a translator's beam search and of a language model, the
+//                          encoder, and batches of a reader, with random weights of the paper's
+//                          sizes: from the call of Run() to the results
 //   gpu_bench step SYSTEM TYPE SEQUENCES
 //                          one step of "translator" or "language_model" between cudaProfilerStart()
 //                          and cudaProfilerStop(), without a graph, for ncu --profile-from-start
@@ -22,7 +22,8 @@
 //                          memory; compare_pytorch.py alternates them with PyTorch
 //
 // The types are float32, bfloat16 and bfloat16_fused (all layers that can be). All but step and
-// interactive print a JSON object a line, whose members that end in _us are medians in microseconds.
+// interactive print a JSON object a line, whose members that end in _us are medians in
+// microseconds.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
@@ -373,8 +374,8 @@ std::unique_ptr<Forward> Layers(const Bench& bench, int layers, int input, int h
 }
 
 void RunInteractive(Bench& bench) {
-  // Two shapes at most, the latest one first: timings of a fused and a plain stack alternate. PyTorch
-  // shares the device's memory.
+  // Two shapes at most, the latest one first: timings of a fused and a plain stack alternate.
+  // PyTorch shares the device's memory.
   std::list<std::pair<std::string, std::unique_ptr<Forward>>> forwards;
   std::string line;
   while (std::getline(std::cin, line)) {

@@ -1,10 +1,11 @@
-// SRU layers that write all token vectors, on one thread: two of them (BM_Layers), and oneDNN's products
-// of the same shapes alone (BM_LayerProducts), the least that such layers can cost. The arguments are
-// equal, so that scripts/report.py finds the pairs.
+// SRU layers that write all token vectors, on one thread: two of them (BM_Layers), and oneDNN's
+// products of the same shapes alone (BM_LayerProducts), the least that such layers can cost. The
+// arguments are equal, so that scripts/report.py finds the pairs.
 //
-//   kernel_benchmarks interactive     reads lines "layers input hidden directions length batch type",
-//                                     answers each with the microseconds of one forward pass, as
-//                                     gpu_bench does; compare_pytorch.py alternates them with PyTorch
+//   kernel_benchmarks interactive     reads lines "layers input hidden directions length batch
+//                                     type", answers each with the microseconds of one forward
+//                                     pass, as gpu_bench does; compare_pytorch.py alternates them
+//                                     with PyTorch
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

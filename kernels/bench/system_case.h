@@ -1,5 +1,5 @@
-// The paper's systems as benchmarks run them: programs with random weights, and a batch of each that
-// is run again and again from the same states.
+// The paper's systems as benchmarks run them: programs with random weights, and a batch of each
+// that is run again and again from the same states.
 #ifndef SRU_KERNELS_BENCH_SYSTEM_CASE_H_
 #define SRU_KERNELS_BENCH_SYSTEM_CASE_H_
 
@@ -65,7 +65,8 @@ struct ProductSize {
 std::vector<ProductSize> ProductsOf(const Case& c);
 std::vector<ProductSize> ProductsOf(int rows, const StackSpec& spec);
 
-// A program compiled for cases that share it and the data type, with room for each of their batches.
+// A program compiled for cases that share it and the data type, with room for each of their
+// batches.
 class Model {
  public:
   // On `backend`; without one, on the processor with one thread, as the products alone.

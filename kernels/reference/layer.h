@@ -10,8 +10,8 @@
 
 namespace sru::kernels::reference {
 
-// How a state is kept from one row to the next: as it is, or as a slot keeps it, so that a sequence may
-// be cut into runs anywhere.
+// How a state is kept from one row to the next: as it is, or as a slot keeps it, so that a sequence
+// may be cut into runs anywhere.
 enum class StateStorage { kExact, kFloat32 };
 
 // One layer over one sequence. `c` holds the initial state [output_size] and receives the final

@@ -1,5 +1,5 @@
-// The oracle of programs: every operation by its equation in program.h, in float64, one row after the
-// other.
+// The oracle of programs: every operation by its equation in program.h, in float64, one row after
+// the other.
 #ifndef SRU_KERNELS_REFERENCE_REFERENCE_PROGRAM_H_
 #define SRU_KERNELS_REFERENCE_REFERENCE_PROGRAM_H_
 

@@ -24,8 +24,8 @@ inline float RoundToBFloat16(float value) {
   return static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(double{value}, -unit)), unit));
 }
 
-// Rounds values to whole multiples of a scale, of which the largest magnitude is 127. The scale and the
-// quotients are float32, so that every backend rounds to the same multiples.
+// Rounds values to whole multiples of a scale, of which the largest magnitude is 127. The scale and
+// the quotients are float32, so that every backend rounds to the same multiples.
 inline void RoundToInt8(std::vector<float>* values, std::vector<double>* rounded) {
   constexpr float kTiny = 1e-30f;  // below, all are 0
   float largest = 0;
@@ -67,8 +67,9 @@ class Storage {
     return dtype_ == DataType::kFloat32 ? value : RoundToBFloat16(value);
   }
 
-  // The weights of a product: w is [rows][columns] with a result for each of its columns, or transposed,
-  // with a result for each of its rows. Of a layer's gates `num_matrices` results belong to one dimension.
+  // The weights of a product: w is [rows][columns] with a result for each of its columns, or
+  // transposed, with a result for each of its rows. Of a layer's gates `num_matrices` results
+  // belong to one dimension.
   std::vector<double> Weights(const FloatView& w, int rows, int columns, bool transposed,
                               int num_matrices = 1) const {
     std::vector<double> stored(w.data, w.data + w.size);

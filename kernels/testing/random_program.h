@@ -1,4 +1,5 @@
-// Programs with random weights and random ragged batches for them, for tests and benchmarks of backends.
+// Programs with random weights and random ragged batches for them, for tests and benchmarks of
+// backends.
 #ifndef SRU_KERNELS_TESTING_RANDOM_PROGRAM_H_
 #define SRU_KERNELS_TESTING_RANDOM_PROGRAM_H_
 
@@ -21,8 +22,8 @@
 
 namespace sru::testing {
 
-// A program that owns what its views point to. Its functions append operations with weights that keep
-// values at about 1.
+// A program that owns what its views point to. Its functions append operations with weights that
+// keep values at about 1.
 class RandomProgram {
  public:
   explicit RandomProgram(unsigned seed) : random_(seed) {}
@@ -209,8 +210,8 @@ class RandomProgram {
     return value;
   }
 
-  // As Predict(), with NAME_sampling and NAME_adjustments as well, the latter on a new axis of that name,
-  // and the output NAME_picked.
+  // As Predict(), with NAME_sampling and NAME_adjustments as well, the latter on a new axis of that
+  // name, and the output NAME_picked.
   kernels::ValueId Pick(const std::string& name, kernels::ValueId x, kernels::AxisId axis,
                         int vocabulary_size, int max_candidates, float deviation = 0) {
     const kernels::ValueId value =
@@ -343,8 +344,8 @@ inline bool HasChoices(const kernels::Program& program, size_t input) {
   });
 }
 
-// Every input, with ids of their whole range. `lengths` is [axis]; a list that is missing is empty. Ids
-// of adjustments and choices are as far from each other as their number allows.
+// Every input, with ids of their whole range. `lengths` is [axis]; a list that is missing is empty.
+// Ids of adjustments and choices are as far from each other as their number allows.
 inline ProgramData RandomData(const kernels::Program& program,
                               std::vector<std::vector<int>> lengths, unsigned seed) {
   std::mt19937 random(seed);
@@ -403,7 +404,8 @@ inline ProgramData RandomData(const kernels::Program& program,
 
 using Slots = std::vector<std::vector<kernels::StateArena::Slot>>;  // [axis][sequence]
 
-// What Run() takes of a batch. The data and the slots are borrowed; an axis that has no slots may be missing.
+// What Run() takes of a batch. The data and the slots are borrowed; an axis that has no slots may
+// be missing.
 class BatchViews {
  public:
   BatchViews(const kernels::Program& program, const ProgramData& data, const Slots& slots = {}) {
@@ -452,8 +454,9 @@ struct Piece {
   int end = 0;
 };
 
-// A batch of pieces of another one's sequences; `pieces` is [axis], none of sequence axes. What maps
-// and rows point to must be among the pieces. Adjustments come along with the rows that they are of.
+// A batch of pieces of another one's sequences; `pieces` is [axis], none of sequence axes. What
+// maps and rows point to must be among the pieces. Adjustments come along with the rows that they
+// are of.
 inline ProgramData SliceOf(const kernels::Program& program, const ProgramData& data,
                            std::vector<std::vector<Piece>> pieces) {
   for (const kernels::Operation& operation : program.operations) {

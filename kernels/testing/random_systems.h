@@ -43,8 +43,8 @@ struct TranslatorSizes {
   int max_candidates = 12;
 };
 
-// Sentences are encoded on one axis, and hypotheses continue on the other one, in slots that are copies of
-// the sentences' (AddTranslatorSystem()).
+// Sentences are encoded on one axis, and hypotheses continue on the other one, in slots that are
+// copies of the sentences' (AddTranslatorSystem()).
 class RandomTranslator : public RandomProgram {
  public:
   explicit RandomTranslator(const TranslatorSizes& sizes = {}, unsigned seed = 1)

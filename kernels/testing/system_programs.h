@@ -42,7 +42,8 @@ struct ReaderShape {
   bool self_attention = true;  // the question's rows are weighted, else their mean is taken
 };
 
-// Stacks of bidirectional layers on x, each an operation of its own where all of their outputs are wanted.
+// Stacks of bidirectional layers on x, each an operation of its own where all of their outputs are
+// wanted.
 inline kernels::ValueId ReaderStack(RandomProgram* p, const ReaderShape& shape,
                                     kernels::ValueId x) {
   StackOptions options;
@@ -58,8 +59,8 @@ inline kernels::ValueId ReaderStack(RandomProgram* p, const ReaderShape& shape,
   return p->Concat(outputs);
 }
 
-// Passages look at their question, both go through bidirectional layers, and the question becomes one
-// vector, with which each row of the passage is multiplied.
+// Passages look at their question, both go through bidirectional layers, and the question becomes
+// one vector, with which each row of the passage is multiplied.
 inline void AddReaderSystem(RandomProgram* p, const ReaderShape& shape) {
   const kernels::AxisId passages = p->program.AddAxis("passage");
   const kernels::AxisId questions = p->program.AddAxis("question");
@@ -114,10 +115,10 @@ inline kernels::ValueId AddSruLayer(RandomProgram* p, const TranslatorShape& sha
   return p->Add(x, p->Linear(p->Stack(p->Normalize(x, 1e-6f), options, state), shape.width));
 }
 
-// A Transformer with SRU in place of the feed-forward layers. `source` and `target` are axes 0 and 1.
-// Slots are on the source's axis in one run, which fills the context, and on the target's in later ones.
-// Operations of one axis come between those of the other, as those of no model need to. Outputs: encoded,
-// next_log_prob, next_candidates, and the alignment of the last layer.
+// A Transformer with SRU in place of the feed-forward layers. `source` and `target` are axes 0 and
+// 1. Slots are on the source's axis in one run, which fills the context, and on the target's in
+// later ones. Operations of one axis come between those of the other, as those of no model need to.
+// Outputs: encoded, next_log_prob, next_candidates, and the alignment of the last layer.
 inline void AddTranslatorSystem(RandomProgram* p, const TranslatorShape& shape) {
   using kernels::ValueId;
   const kernels::AxisId source = p->program.AddAxis("source");
@@ -186,8 +187,8 @@ struct StudentShape {
   int max_candidates = 6;
 };
 
-// The source, the target and with choices those are axes 0, 1 and 2; slots as of a translator. Outputs:
-// encoded, token_log_prob, token_candidates, alignment.
+// The source, the target and with choices those are axes 0, 1 and 2; slots as of a translator.
+// Outputs: encoded, token_log_prob, token_candidates, alignment.
 inline void AddStudentSystem(RandomProgram* p, const StudentShape& shape) {
   using kernels::ValueId;
   const kernels::AxisId source = p->program.AddAxis("source");

@@ -1,30 +1,39 @@
-// BeamSearch: which hypotheses of one translation go on, by the rules of OpenNMT-py (2018) or of Marian. Knows no model: it is given
-// candidates with their log-probabilities and says which tokens come next.
+// BeamSearch: which hypotheses of one translation go on, by the rules of OpenNMT-py (2018) or of
+// Marian. Knows no model: it is given candidates with their log-probabilities and says which tokens
+// come next.
 //
 //   BeamSearch search(options, bos_id, eos_id, prefix);
 //   search.SetPrefixLogProbs(the log-probabilities of its tokens, if there are any);
 //   while (!search.done()) {
-//     ... for each place < search.live(): the candidates after its tokens, the last of which is search.last_token(place) ...
+//     ... for each place < search.live(): the candidates after its tokens, the last of which is
+//         search.last_token(place) ...
 //     search.Step(candidates, count, stride);
 //     ... place i goes on from what place search.parents()[i] was before ...
 //   }
 //   std::vector<FoundHypothesis> found = search.Take(with_rows);
 //
-// Of each step, with the live hypotheses in places 0 to live() - 1, at first one with the prefix alone:
-//   - All live hypotheses are extended by all of their candidates. The best beam_size extensions by the sum of log-probabilities (of
-//     equals that of the lower place, then the better candidate) are kept in this order.
-//   - Those that end (eos_id) are finished and do not go on; the others are the live ones of the next step, in the same order.
-//   - The search is over when num_hypotheses are finished and the best extension of this or an earlier step ended, when hypotheses
-//     have max_length tokens, or when none is live.
-//   - If fewer than num_hypotheses are finished then, live ones complete the answer in the order of their places.
-// Marian's rules (SearchOptions::narrows): the beam is narrower by one for each hypothesis that has ended. The search is over
-// when none is live, or when they have max_length tokens; then all that are live count as finished.
+// Of each step, with the live hypotheses in places 0 to live() - 1, at first one with the prefix
+// alone:
+//   - All live hypotheses are extended by all of their candidates. The best beam_size extensions by
+//     the sum of log-probabilities (of equals that of the lower place, then the better candidate)
+//     are kept in this order.
+//   - Those that end (eos_id) are finished and do not go on; the others are the live ones of the
+//     next step, in the same order.
+//   - The search is over when num_hypotheses are finished and the best extension of this or an
+//     earlier step ended, when hypotheses have max_length tokens, or when none is live.
+//   - If fewer than num_hypotheses are finished then, live ones complete the answer in the order of
+//     their places.
+// Marian's rules (SearchOptions::narrows): the beam is narrower by one for each hypothesis that has
+// ended. The search is over when none is live, or when they have max_length tokens; then all that
+// are live count as finished.
 //
-// The answer is ordered by score (ScoreOf()); of equals the one finished earlier, or in the lower place, is first.
+// The answer is ordered by score (ScoreOf()); of equals the one finished earlier, or in the lower
+// place, is first.
 //
-// Log-probabilities are added in double. One that is not a number counts as -infinity. A candidate with the id kNone is none, as where
-// fewer words may come than there are places; without any the search is over. A step takes O(live * count) time, and
-// memory grows by at most beam_size entries of 8 bytes.
+// Log-probabilities are added in double. One that is not a number counts as -infinity. A candidate
+// with the id kNone is none, as where fewer words may come than there are places; without any the
+// search is over. A step takes O(live * count) time, and memory grows by at most beam_size entries
+// of 8 bytes.
 #ifndef SRU_MODELS_DECODING_BEAM_SEARCH_H_
 #define SRU_MODELS_DECODING_BEAM_SEARCH_H_
 
@@ -73,15 +82,15 @@ class BeamSearch {
   // Calls of Step() so far.
   int steps() const { return static_cast<int>(step_nodes_.size()); }
 
-  // `candidates` has live() rows of `stride`, of which the first `count` are the best tokens after a
-  // hypothesis, the best first. Requires !done() and count <= stride.
+  // `candidates` has live() rows of `stride`, of which the first `count` are the best tokens after
+  // a hypothesis, the best first. Requires !done() and count <= stride.
   void Step(const kernels::Candidate* candidates, int count, int stride);
   // Where each live hypothesis comes from: its place before the last step. A place may be named any
   // number of times.
   const std::vector<int>& parents() const { return parents_; }
 
-  // The answer: num_hypotheses of them, or as many as there are, with their `rows` if wanted. Requires
-  // done(). Ends the use of this search.
+  // The answer: num_hypotheses of them, or as many as there are, with their `rows` if wanted.
+  // Requires done(). Ends the use of this search.
   std::vector<FoundHypothesis> Take(bool with_rows);
 
  private:

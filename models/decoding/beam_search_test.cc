@@ -28,8 +28,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // The log-probabilities of every token after these, BOS first.
 using Table = std::function<std::vector<float>(const std::vector<int32_t>& tokens)>;
 
-// Log-probabilities that have nothing to do with one another, the same for the same tokens. They are
-// multiples of 1/`steps`, so that sums are exact and many are equal.
+// Log-probabilities that have nothing to do with one another, the same for the same tokens. They
+// are multiples of 1/`steps`, so that sums are exact and many are equal.
 Table RandomTable(int vocabulary, int steps, uint32_t seed) {
   return [=](const std::vector<int32_t>& tokens) {
     std::seed_seq sequence(tokens.begin(), tokens.end());
@@ -44,7 +44,8 @@ Table RandomTable(int vocabulary, int steps, uint32_t seed) {
   };
 }
 
-// A hypothesis of PlainSearch(), for which a row of the model is named by the tokens that it follows.
+// A hypothesis of PlainSearch(), for which a row of the model is named by the tokens that it
+// follows.
 struct PlainHypothesis {
   std::vector<int32_t> tokens;
   std::vector<std::vector<int32_t>> rows;  // [tokens]
@@ -67,7 +68,8 @@ double PlainScore(const SearchOptions& options, double log_prob, double n) {
   return log_prob;
 }
 
-// The rules as the reference writes them down: whole hypotheses are copied, and all extensions of a step sorted.
+// The rules as the reference writes them down: whole hypotheses are copied, and all extensions of a
+// step sorted.
 std::vector<PlainHypothesis> PlainSearch(const Table& table, const SearchOptions& options,
                                          const std::vector<int32_t>& prefix) {
   PlainHypothesis first;
@@ -121,8 +123,8 @@ std::vector<PlainHypothesis> PlainSearch(const Table& table, const SearchOptions
   return finished;
 }
 
-// Marian's rules, by recursion over its steps: `live` are extended, and those that end are taken out of the
-// width of the next step.
+// Marian's rules, by recursion over its steps: `live` are extended, and those that end are taken
+// out of the width of the next step.
 void PlainNarrowingSteps(const Table& table, const SearchOptions& options, size_t width,
                          const std::vector<PlainHypothesis>& live,
                          std::vector<PlainHypothesis>* finished) {
@@ -365,8 +367,8 @@ TEST(BeamSearchTest, ByMariansRulesAnEndNarrowsTheBeam) {
   SearchOptions options{3, 3, LengthPenalty::kPower, 1, 4};
   options.narrows = true;
   const Search search(table, options, {});
-  // Step 1 leaves 0 and 1 of three; step 2 takes (0, 0) and (0, 1) before (1, EOS), which would be kept by
-  // a beam that has three places again. Step 3 ends (0, 1), so that one is left.
+  // Step 1 leaves 0 and 1 of three; step 2 takes (0, 0) and (0, 1) before (1, EOS), which would be
+  // kept by a beam that has three places again. Step 3 ends (0, 1), so that one is left.
   EXPECT_EQ(search.steps(), 4);
   ASSERT_EQ(search.found().size(), 3u);
   EXPECT_THAT(search.found()[0].tokens, ElementsAre(0, 1));

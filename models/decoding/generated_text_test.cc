@@ -234,8 +234,8 @@ TEST(GeneratedTextTest, WithoutADetokenizerThereIsNoText) {
   EXPECT_EQ(text.TakeText() + text.Finish(), "");
 }
 
-// A text that is nothing but the begin of a stop string, and one that is never a character: neither makes a token cost more than
-// what is held back.
+// A text that is nothing but the begin of a stop string, and one that is never a character: neither
+// makes a token cost more than what is held back.
 TEST(GeneratedTextTest, TakesLinearTime) {
   const FakeDetokenizer detokenizer({"a", "\xF0", "\x9F"});
   const std::string most(kMaxStopStringBytes - 1, 'a');

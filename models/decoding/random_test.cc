@@ -44,7 +44,8 @@ TEST(RandomTest, EveryPartOfThePlaceCounts) {
   EXPECT_EQ(seen.size(), 4u * 3u * 4u);
 }
 
-// Chi-square over 256 classes; 255 degrees of freedom have a mean of 255 and a standard deviation of 22.6.
+// Chi-square over 256 classes; 255 degrees of freedom have a mean of 255 and a standard deviation
+// of 22.6.
 double ChiSquare(const std::vector<int>& counts, int total) {
   const double expected = static_cast<double>(total) / static_cast<double>(counts.size());
   double sum = 0;

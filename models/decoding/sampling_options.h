@@ -1,5 +1,5 @@
-// How the tokens of a text are picked, as a call asks for it (Sampling in inference.proto). token_picker.h turns it into what a
-// backend needs for each token.
+// How the tokens of a text are picked, as a call asks for it (Sampling in inference.proto).
+// token_picker.h turns it into what a backend needs for each token.
 #ifndef SRU_MODELS_DECODING_SAMPLING_OPTIONS_H_
 #define SRU_MODELS_DECODING_SAMPLING_OPTIONS_H_
 
@@ -22,7 +22,8 @@ inline constexpr float kMaxLogitBias = 1000;  // of either sign
 // A token with this bias or less never comes.
 inline constexpr float kBanningLogitBias = -100;
 
-// A member that is 0 does nothing. Applied in this order: penalties, logit_bias, temperature, top_k, min_p, top_p.
+// A member that is 0 does nothing. Applied in this order: penalties, logit_bias, temperature,
+// top_k, min_p, top_p.
 struct SamplingOptions {
   float temperature = 0;  // the logits are divided by it; 0 = greedy
   int top_k = 0;          // only the most probable tokens, this many

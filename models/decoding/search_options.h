@@ -1,5 +1,5 @@
-// How a translation is searched for, as a call asks for it (TranslateRequest in inference.proto) and as config.json has it by default.
-// beam_search.h carries it out.
+// How a translation is searched for, as a call asks for it (TranslateRequest in inference.proto)
+// and as config.json has it by default. beam_search.h carries it out.
 #ifndef SRU_MODELS_DECODING_SEARCH_OPTIONS_H_
 #define SRU_MODELS_DECODING_SEARCH_OPTIONS_H_
 
@@ -40,21 +40,24 @@ struct SearchOptions {
   int max_length = 1;       // most tokens of a hypothesis, those of its prefix and its end counted
   bool narrows = false;     // Marian's rules instead of OpenNMT-py's (beam_search.h)
   double word_penalty = 0;  // taken from the log-probability for each token, the end counted
-  // Also bounds the tokens of a hypothesis, by this many for each token of the source; 0: it does not.
+  // Also bounds the tokens of a hypothesis, by this many for each token of the source; 0: it does
+  // not.
   double max_length_factor = 0;
 };
 
 double LengthPenaltyOf(const SearchOptions& options, int num_tokens);
 
-// The score, by which hypotheses are ordered: (log_prob - word_penalty n) / length penalty, n = num_tokens.
+// The score, by which hypotheses are ordered: (log_prob - word_penalty n) / length penalty, n =
+// num_tokens.
 double ScoreOf(const SearchOptions& options, double log_prob, int num_tokens);
 
-// The most tokens of a hypothesis of a source of `source_tokens`: max_length, or the least whole number that
-// is not below max_length_factor source_tokens (in float, as Marian has it) if that is less.
+// The most tokens of a hypothesis of a source of `source_tokens`: max_length, or the least whole
+// number that is not below max_length_factor source_tokens (in float, as Marian has it) if that is
+// less.
 int MaxLengthOf(const SearchOptions& options, int source_tokens);
 
-// kInvalidArgument names the field of the request that is out of range, such as "length_penalty.alpha". `limit` is the largest
-// max_length, `limit_name` whence it comes.
+// kInvalidArgument names the field of the request that is out of range, such as
+// "length_penalty.alpha". `limit` is the largest max_length, `limit_name` whence it comes.
 absl::Status ValidateSearch(const SearchOptions& options, int limit, const char* limit_name);
 
 }  // namespace sru::models

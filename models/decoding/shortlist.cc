@@ -10,7 +10,8 @@ namespace sru::models {
 namespace {
 
 constexpr uint64_t kShortlistMagic = 0xF11A48D5013417F5;
-// u64 magic | u64 checksum | u64 firstNum | u64 bestNum | u64 offsets | u64 words | u64 offset[offsets] | u32 word[words]
+// u64 magic | u64 checksum | u64 firstNum | u64 bestNum | u64 offsets | u64 words | u64
+// offset[offsets] | u32 word[words]
 constexpr size_t kShortlistHeader = 6 * sizeof(uint64_t);
 // The checksum is over the 64-bit words that follow it.
 constexpr size_t kChecksumBegin = 2 * sizeof(uint64_t);

@@ -14,8 +14,9 @@ constexpr int kNoToken = -1;
 // What is not a number comes last.
 double Logit(float value) { return std::isnan(value) ? kMinusInfinity : value; }
 
-// For each token the best span that begins with it, of those that may still be taken, and the best of them all in a tournament.
-// The last token of a span is chosen by its end logit, which gives the order of the sums without their rounding.
+// For each token the best span that begins with it, of those that may still be taken, and the best
+// of them all in a tournament. The last token of a span is chosen by its end logit, which gives the
+// order of the sums without their rounding.
 class SpanSearch {
  public:
   SpanSearch(const float* start, const float* end, size_t num_tokens, int max_length)
@@ -90,7 +91,8 @@ class SpanSearch {
     return std::isnan(score) ? kMinusInfinity : score;  // infinity and minus infinity
   }
 
-  // The best last token of each window, by a queue of tokens that are the best of what follows them.
+  // The best last token of each window, by a queue of tokens that are the best of what follows
+  // them.
   void FindAll() {
     std::vector<int> queue(last_.size());
     size_t front = 0;
@@ -127,7 +129,8 @@ class SpanSearch {
   const int max_length_;
   std::vector<int> last_;  // by first token; kNoToken: no span begins here any more
   size_t leaves_ = 1;      // a power of two
-  // A binary tree: node i has the children 2 i and 2 i + 1, the root is 1. The winner is a first token.
+  // A binary tree: node i has the children 2 i and 2 i + 1, the root is 1. The winner is a first
+  // token.
   std::vector<int> winners_;
   size_t steps_ = 0;
 };

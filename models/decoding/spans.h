@@ -1,5 +1,5 @@
-// The answers that a reader's logits give: the spans of a passage with the largest sum of the start logit of their first token and the
-// end logit of their last.
+// The answers that a reader's logits give: the spans of a passage with the largest sum of the start
+// logit of their first token and the end logit of their last.
 #ifndef SRU_MODELS_DECODING_SPANS_H_
 #define SRU_MODELS_DECODING_SPANS_H_
 
@@ -14,7 +14,8 @@ struct Span {
   int last = 0;  // not one past it
   // start[first] + end[last], in float64: comparable between the passages of one question.
   double log_score = 0;
-  // softmax(start)[first] * softmax(end)[last], over the tokens of the passage: comparable within it only.
+  // softmax(start)[first] * softmax(end)[last], over the tokens of the passage: comparable within
+  // it only.
   float probability = 0;
 };
 
@@ -25,11 +26,12 @@ struct SpanOptions {
   bool no_overlap = false;
 };
 
-// The best spans of a passage, the best first; of equals the one with the smaller first token, then the smaller last token. Fewer than top_n
-// if there are no more. A sum that is not a number, or minus infinity, is no span.
+// The best spans of a passage, the best first; of equals the one with the smaller first token, then
+// the smaller last token. Fewer than top_n if there are no more. A sum that is not a number, or
+// minus infinity, is no span.
 //
-// Takes O(num_tokens + top_n * (length + log num_tokens)) steps, length being the smaller of max_length and num_tokens; `steps`, if not
-// null, gets their number (for tests).
+// Takes O(num_tokens + top_n * (length + log num_tokens)) steps, length being the smaller of
+// max_length and num_tokens; `steps`, if not null, gets their number (for tests).
 std::vector<Span> BestSpans(const float* start_logits, const float* end_logits, size_t num_tokens,
                             const SpanOptions& options, size_t* steps = nullptr);
 
@@ -38,8 +40,9 @@ struct PassageSpan {
   Span span;
 };
 
-// The best of all passages' spans, each list being the result of a BestSpans(): by descending log_score, of equals the earlier passage's first.
-// With `one_per_passage` only the first of each list is looked at.
+// The best of all passages' spans, each list being the result of a BestSpans(): by descending
+// log_score, of equals the earlier passage's first. With `one_per_passage` only the first of each
+// list is looked at.
 std::vector<PassageSpan> MergeSpans(const std::vector<std::vector<Span>>& passages, int top_n,
                                     bool one_per_passage);
 

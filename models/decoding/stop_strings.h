@@ -1,7 +1,9 @@
-// StopStrings: finds the first of several strings that appears in bytes that come one at a time (Aho and Corasick, 1975).
+// StopStrings: finds the first of several strings that appears in bytes that come one at a time
+// (Aho and Corasick, 1975).
 //
-// The first is the one that ends first, and of those that end at the same byte the longest. A byte takes amortized constant time,
-// whatever the strings are, and building takes time in proportion to their bytes, with kBytesPerByte bytes of memory for each of them.
+// The first is the one that ends first, and of those that end at the same byte the longest. A byte
+// takes amortized constant time, whatever the strings are, and building takes time in proportion to
+// their bytes, with kBytesPerByte bytes of memory for each of them.
 #ifndef SRU_MODELS_DECODING_STOP_STRINGS_H_
 #define SRU_MODELS_DECODING_STOP_STRINGS_H_
 

@@ -86,7 +86,8 @@ TEST(StopStringsTest, AgreesWithAPlainSearch) {
   EXPECT_LT(found, 2900);
 }
 
-// Each step falls back along a chain of 1,023 nodes if the fallbacks are not paid for by what came before.
+// Each step falls back along a chain of 1,023 nodes if the fallbacks are not paid for by what came
+// before.
 TEST(StopStringsTest, TakesLinearTime) {
   std::vector<std::string> strings;
   for (size_t i = 0; i < kMaxStopStrings; ++i) {

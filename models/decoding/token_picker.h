@@ -1,10 +1,13 @@
-// TokenPicker: what a backend needs to pick the next token of one sample (kernels/program.h, ops::Predict), from what the call asks for
-// and the tokens so far.
+// TokenPicker: what a backend needs to pick the next token of one sample (kernels/program.h,
+// ops::Predict), from what the call asks for and the tokens so far.
 //
 //   TokenPicker picker(options, seed, sample, memo);
 //   picker.AddPrompt(ids);
 //   for each token:
-//     sampling = picker.Next();  picker.AppendAdjustments(banned, &adjustments);  ... Run() ...  picker.OnPicked(id);
+//     sampling = picker.Next();
+//     picker.AppendAdjustments(banned, &adjustments);
+//     ... Run() ...
+//     picker.OnPicked(id);
 #ifndef SRU_MODELS_DECODING_TOKEN_PICKER_H_
 #define SRU_MODELS_DECODING_TOKEN_PICKER_H_
 
@@ -21,7 +24,8 @@ namespace sru::models {
 // Not thread-safe. A copy goes on by itself.
 class TokenPicker {
  public:
-  // `options` are valid (ValidateSampling()). Goes on from `memo`, of whose tokens those are remembered that were kept.
+  // `options` are valid (ValidateSampling()). Goes on from `memo`, of whose tokens those are
+  // remembered that were kept.
   TokenPicker(std::shared_ptr<const SamplingOptions> options, uint64_t seed, int sample,
               const DecodingMemo& memo);
 
@@ -33,8 +37,8 @@ class TokenPicker {
 
   // For the next token.
   kernels::Sampling Next() const;
-  // Appends the adjustments of the next token, by ascending id. `banned` ascends; none of them is picked (stop tokens, as long as the
-  // text is shorter than it must be).
+  // Appends the adjustments of the next token, by ascending id. `banned` ascends; none of them is
+  // picked (stop tokens, as long as the text is shorter than it must be).
   void AppendAdjustments(const std::vector<int32_t>& banned,
                          std::vector<kernels::Adjustment>* adjustments) const;
   // The token that was picked, or that the text has otherwise.

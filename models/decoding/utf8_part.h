@@ -19,9 +19,9 @@ struct Utf8Part {
   size_t bytes = 0;
 };
 
-// The part that `text`, which is not empty, begins with. A broken part is as long as the Unicode standard recommends ("substitution of
-// maximal subparts", chapter 3; also the decoder of the WHATWG): what begins like a character up to the byte that does not go on,
-// else one byte.
+// The part that `text`, which is not empty, begins with. A broken part is as long as the Unicode
+// standard recommends ("substitution of maximal subparts", chapter 3; also the decoder of the
+// WHATWG): what begins like a character up to the byte that does not go on, else one byte.
 Utf8Part FirstUtf8Part(std::string_view text);
 
 }  // namespace sru::models

@@ -56,7 +56,8 @@ TEST(Utf8PartTest, WaitsOnlyForWhatMayBecomeACharacter) {
   EXPECT_EQ(kind("\xF0\x9F\x98"), Utf8Part::kIncomplete);
   EXPECT_EQ(kind("\xF0\x9F\x98\x80"), Utf8Part::kCharacter);
   EXPECT_EQ(kind("\xF4\x8F\xBF\xBF"), Utf8Part::kCharacter);
-  // Nothing that follows makes one of these: an overlong form, a surrogate, above U+10FFFF, no lead.
+  // Nothing that follows makes one of these: an overlong form, a surrogate, above U+10FFFF, no
+  // lead.
   for (const char* const broken :
        {"\xC1", "\xE0\x9F", "\xED\xA0", "\xF0\x8F", "\xF4\x90", "\xF5", "\x80"}) {
     EXPECT_EQ(kind(broken), Utf8Part::kBroken) << broken;

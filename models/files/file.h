@@ -89,11 +89,12 @@ class OpenFile {
 // Immutable and thread-safe; movable.
 class FileContents {
  public:
-  // As OpenFile::Open(), and kAborted when it changes while it is read, kResourceExhausted when there is
-  // not enough memory.
+  // As OpenFile::Open(), and kAborted when it changes while it is read, kResourceExhausted when
+  // there is not enough memory.
   static absl::StatusOr<FileContents> Read(const FilePath& path, uint64_t max_bytes);
 
-  // Memory of `size` bytes that fill(memory) has written. `source` names it in errors: kResourceExhausted, or that of `fill`.
+  // Memory of `size` bytes that fill(memory) has written. `source` names it in errors:
+  // kResourceExhausted, or that of `fill`.
   static absl::StatusOr<FileContents> Make(const std::string& source, size_t size,
                                            absl::FunctionRef<absl::Status(char*)> fill);
 

@@ -1,7 +1,9 @@
 // Marian's binary format, version 1, little-endian:
 //
-//   u64 version | u64 n | n x {u64 bytes of the name with its NUL, u64 type, u64 dimensions, u64 bytes of the data}
-//   | names, each with its NUL | shapes, an i32 for each dimension | u64 gap | gap bytes | data of each tensor
+//   u64 version | u64 n
+//   | n x {u64 bytes of the name with its NUL, u64 type, u64 dimensions, u64 bytes of the data}
+//   | names, each with its NUL | shapes, an i32 for each dimension
+//   | u64 gap | gap bytes | data of each tensor
 #include <cstdint>
 #include <cstring>
 #include <string>

@@ -1,5 +1,6 @@
-// .npz: a ZIP archive with an .npy file for each array, stored or deflated. An .npy file is a magic number, its version, the length of a
-// header, the header, which is a Python dictionary in a fixed form, and the values.
+// .npz: a ZIP archive with an .npy file for each array, stored or deflated. An .npy file is a magic
+// number, its version, the length of a header, the header, which is a Python dictionary in a fixed
+// form, and the values.
 #include <zip.h>
 
 #include <cstdint>
@@ -135,7 +136,8 @@ class NpzFile final : public TensorFile {
   absl::Status ReadHeader(zip_uint64_t index, uint64_t size, MarianTensor* tensor) {
     const ZipEntry entry(zip_fopen_index(archive_.get(), index, 0));
     if (entry == nullptr) return TensorError(tensor->name, zip_strerror(archive_.get()));
-    // The magic number, a version of two bytes, and a length of two bytes, or of four from version 2 on.
+    // The magic number, a version of two bytes, and a length of two bytes, or of four from version
+    // 2 on.
     unsigned char start[kNpyMagicBytes + 6] = {};
     char* const to = reinterpret_cast<char*>(start);
     SRU_RETURN_UNLESS_OK(ReadEntry(tensor->name, entry, kNpyMagicBytes + 4, to));

@@ -1,4 +1,5 @@
-// The options of a student: what the YAML `special:model.yml` in a file of weights says, and a decoder's configuration beside it.
+// The options of a student: what the YAML `special:model.yml` in a file of weights says, and a
+// decoder's configuration beside it.
 #ifndef SRU_MODELS_MARIAN_OPTIONS_H_
 #define SRU_MODELS_MARIAN_OPTIONS_H_
 
@@ -25,8 +26,8 @@ struct MarianOptions {
   int alignment_layer = 0;  // decoder layer, from 0, whose head 0 is the alignment
 };
 
-// kInvalidArgument with `source` and the key. An option that would make another graph is refused by name; options of other types of
-// models, which Marian's files have as well, are ignored.
+// kInvalidArgument with `source` and the key. An option that would make another graph is refused by
+// name; options of other types of models, which Marian's files have as well, are ignored.
 absl::StatusOr<MarianOptions> ParseMarianOptions(std::string_view yaml, const std::string& source);
 
 // How to search, with the values of Firefox by default.

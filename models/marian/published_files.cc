@@ -75,14 +75,16 @@ std::vector<std::string> PartsOf(absl::string_view name) {
   return absl::StrSplit(absl::StripSuffix(name, kGzipSuffix), '.');
 }
 
-// Says if `name` tells that one vocabulary is the source's and the other the target's, as model.deen.bin does of vocab.de.spm and vocab.en.spm.
+// Says if `name` tells that one vocabulary is the source's and the other the target's, as
+// model.deen.bin does of vocab.de.spm and vocab.en.spm.
 bool TellsDirection(const std::string& name, const std::string& source, const std::string& target) {
   const std::vector<std::string> parts = PartsOf(name);
   return std::count(parts.begin(), parts.end(), PartsOf(source)[1] + PartsOf(target)[1]) != 0;
 }
 
-// The source's vocabulary and the target's, by their own names (vocab.src.spm and vocab.trg.spm), else by that of the weights, else by those of the
-// shortlists. Empty: they do not tell, or each tells something else.
+// The source's vocabulary and the target's, by their own names (vocab.src.spm and vocab.trg.spm),
+// else by that of the weights, else by those of the shortlists. Empty: they do not tell, or each
+// tells something else.
 std::vector<std::string> InDirection(const std::vector<std::string>& two,
                                      const std::set<std::string>& names,
                                      const std::string& weights) {
@@ -110,8 +112,8 @@ std::vector<std::string> InDirection(const std::vector<std::string>& two,
   return {};
 }
 
-// The only file that begins and ends so. If there are several, the `count` of them that the search file's key names, in its order; two that it
-// does not name are ordered by what their names tell.
+// The only file that begins and ends so. If there are several, the `count` of them that the search
+// file's key names, in its order; two that it does not name are ordered by what their names tell.
 absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
                                               const std::set<std::string>& names,
                                               const std::string& prefix, const char* suffix,
@@ -176,8 +178,9 @@ bool SetLanguages(const std::string& source, const std::string& target, Publishe
   return true;
 }
 
-// Sets the languages that a part of `name` says: "ende", "zh_hanten". Four letters without English, as "defr", may be a word. They count
-// if a vocabulary has the same languages in its name, in either order.
+// Sets the languages that a part of `name` says: "ende", "zh_hanten". Four letters without English,
+// as "defr", may be a word. They count if a vocabulary has the same languages in its name, in
+// either order.
 bool FindLanguages(const std::string& name, PublishedFiles* files) {
   const std::vector<std::string> parts = PartsOf(name);
   for (size_t i = 1; i + 1 < parts.size(); ++i) {
@@ -196,7 +199,8 @@ bool FindLanguages(const std::string& name, PublishedFiles* files) {
   return false;
 }
 
-// A shared vocabulary may serve both directions, so its name counts last. In Bergamot's folders only model_info.json tells the direction.
+// A shared vocabulary may serve both directions, so its name counts last. In Bergamot's folders
+// only model_info.json tells the direction.
 void FindLanguages(const FilePath& directory, PublishedFiles* files) {
   if (FindLanguages(files->weights, files) || FindLanguages(files->shortlist, files)) return;
   if (files->shares_vocabulary()) {
@@ -209,8 +213,8 @@ void FindLanguages(const FilePath& directory, PublishedFiles* files) {
   FindLanguages(files->source_vocabulary, files);
 }
 
-// The file of weights that decoder.yml or config*.yml names, if it is one of `weights`; empty: none does. That these files can be read is checked
-// where their values are needed.
+// The file of weights that decoder.yml or config*.yml names, if it is one of `weights`; empty: none
+// does. That these files can be read is checked where their values are needed.
 std::string NamedWeights(const FilePath& directory, const std::set<std::string>& names,
                          const std::vector<std::string>& weights) {
   std::vector<std::string> searches = Matching(names, "decoder", ".yml");

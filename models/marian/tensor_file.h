@@ -1,8 +1,9 @@
-// Files of tensors as Marian writes them: .npz, a ZIP archive of NumPy arrays, and its own .bin, version 1 (FORMAT.md, "Marian's
-// files"). Either may be gzip'd, which the name's end ".gz" says.
+// Files of tensors as Marian writes them: .npz, a ZIP archive of NumPy arrays, and its own .bin,
+// version 1 (FORMAT.md, "Marian's files"). Either may be gzip'd, which the name's end ".gz" says.
 //
-// Every size that a file announces is held against the file's own size before memory is allocated: stored and binary tensors are as long as
-// their part of the file, compressed ones together at most MostExpandedBytes() (models/files/gzip.h).
+// Every size that a file announces is held against the file's own size before memory is allocated:
+// stored and binary tensors are as long as their part of the file, compressed ones together at most
+// MostExpandedBytes() (models/files/gzip.h).
 #ifndef SRU_MODELS_MARIAN_TENSOR_FILE_H_
 #define SRU_MODELS_MARIAN_TENSOR_FILE_H_
 
@@ -57,8 +58,9 @@ class TensorBytes {
 // Not thread-safe.
 class TensorFile {
  public:
-  // Reads the list of tensors. The format follows from the name's end, ".npz" or ".bin". kNotFound when there is no such file, else
-  // kInvalidArgument with the path, the tensor, what was expected and what was found.
+  // Reads the list of tensors. The format follows from the name's end, ".npz" or ".bin". kNotFound
+  // when there is no such file, else kInvalidArgument with the path, the tensor, what was expected
+  // and what was found.
   static absl::StatusOr<std::unique_ptr<TensorFile>> Open(const FilePath& path);
 
   TensorFile(const TensorFile&) = delete;
@@ -69,7 +71,8 @@ class TensorFile {
   // No two have one name.
   const std::vector<MarianTensor>& tensors() const { return tensors_; }
 
-  // Reads tensors()[index].bytes() bytes: values in row-major order, little-endian. An archive's checksum is verified.
+  // Reads tensors()[index].bytes() bytes: values in row-major order, little-endian. An archive's
+  // checksum is verified.
   virtual absl::Status Read(size_t index, char* to) = 0;
 
   // kAborted when somebody has written to the file since it was opened.

@@ -100,7 +100,8 @@ TEST_F(TensorFileTest, RefusesDamagedBinaryFiles) {
   }
   EXPECT_THAT(Error("model.bin", good + "x"), HasSubstr("belong to no tensor"));
   EXPECT_THAT(Error("model.bin", BinFile(SmallBin(), 2)), HasSubstr("expected version 1, found 2"));
-  // Bits of every byte of the head changed: no crash, and no memory beyond the file's size, which a sanitizer would show.
+  // Bits of every byte of the head changed: no crash, and no memory beyond the file's size, which a
+  // sanitizer would show.
   for (size_t i = 0; i < 512; ++i) {
     std::string bad = good;
     bad[i % 256] = static_cast<char>(bad[i % 256] ^ (i < 256 ? 1 << i % 8 : 0xff));

@@ -56,8 +56,8 @@ absl::StatusOr<YamlMap> YamlMap::Parse(std::string_view text, std::string source
     return InvalidArgument(map.source_, ": expected at most ", kMaxYamlBytes,
                            " bytes of YAML, found ", text.size());
   }
-  // The parser shares what aliases repeat, but the values below are copies. Without aliases they are at most as long as the text, or a little
-  // longer where it has escapes.
+  // The parser shares what aliases repeat, but the values below are copies. Without aliases they
+  // are at most as long as the text, or a little longer where it has escapes.
   size_t left = 2 * text.size() + 64;
   const auto take = [&left](const YAML::Node& node) {
     const size_t bytes = 1 + (node.IsScalar() ? node.Scalar().size() : 0);

@@ -12,12 +12,13 @@
 
 namespace sru::models {
 
-// Looks values up by their keys and remembers the first error, "<source>: key 'beam-size': expected ..., found ...". Unlike the keys of a
-// config.json, those that nobody reads are ignored: Marian's files have many that don't matter here. Not thread-safe.
+// Looks values up by their keys and remembers the first error, "<source>: key 'beam-size': expected
+// ..., found ...". Unlike the keys of a config.json, those that nobody reads are ignored: Marian's
+// files have many that don't matter here. Not thread-safe.
 class YamlMap {
  public:
-  // kInvalidArgument when `text` is longer than 64 KiB, is nested too deeply, is not YAML, or is not a map, or when its aliases make the values
-  // longer than twice the text.
+  // kInvalidArgument when `text` is longer than 64 KiB, is nested too deeply, is not YAML, or is
+  // not a map, or when its aliases make the values longer than twice the text.
   static absl::StatusOr<YamlMap> Parse(std::string_view text, std::string source);
 
   // A missing key leaves `value` as it was.
@@ -30,7 +31,8 @@ class YamlMap {
   void Require(const std::string& key) {
     if (values_.count(key) == 0) Fail(key, "a value");
   }
-  // An error if the key has another value than this scalar, or than no value for "". A list of several is joined by commas.
+  // An error if the key has another value than this scalar, or than no value for "". A list of
+  // several is joined by commas.
   void Expect(const std::string& key, const std::string& value);
 
   void Fail(const std::string& key, const std::string& expected);

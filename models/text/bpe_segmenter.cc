@@ -26,8 +26,8 @@ bool CrossesWords(std::string_view piece) {
   return false;
 }
 
-// The characters of the text are symbols at first. Of all neighbors that make a piece together, those with the highest score,
-// of equals the first, become one symbol, until none do.
+// The characters of the text are symbols at first. Of all neighbors that make a piece together,
+// those with the highest score, of equals the first, become one symbol, until none do.
 class BpeSegmenter final : public PieceSegmenter {
  public:
   BpeSegmenter(const SentencePieceModel& model, const ByteTrie& user_defined)
@@ -91,7 +91,8 @@ class BpeSegmenter final : public PieceSegmenter {
 
   bool IsUnused(int32_t id) const { return model_.pieces[id].kind == PieceKind::kUnused; }
 
-  // A user-defined piece stands alone, and so does a character of no longer piece: they part the text before them from the rest.
+  // A user-defined piece stands alone, and so does a character of no longer piece: they part the
+  // text before them from the rest.
   bool SegmentWord(std::string_view text, size_t window, Sink sink) const {
     std::vector<Symbol> symbols;
     size_t bytes = 0;

@@ -1,4 +1,5 @@
-// A set of byte strings, each with a value, that is searched for all that begin at a place of a text.
+// A set of byte strings, each with a value, that is searched for all that begin at a place of a
+// text.
 #ifndef SRU_MODELS_TEXT_BYTE_TRIE_H_
 #define SRU_MODELS_TEXT_BYTE_TRIE_H_
 
@@ -20,7 +21,8 @@ class ByteTrie {
 
   bool empty() const { return nodes_.size() == 1; }
 
-  // Calls visit(length, value) for each string of the set that `text` starts with, the shortest first.
+  // Calls visit(length, value) for each string of the set that `text` starts with, the shortest
+  // first.
   template <typename Visit>
   void ForEachPrefix(std::string_view text, Visit visit) const {
     uint32_t node = 0;

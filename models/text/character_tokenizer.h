@@ -14,12 +14,13 @@
 
 namespace sru::models {
 
-// The vocabulary has a character per line. Two characters that a line cannot hold have names of two letters: \n for a newline,
-// \r for a carriage return. Any other line of more than one character, such as <pad>, is a symbol that text never gives.
+// The vocabulary has a character per line. Two characters that a line cannot hold have names of two
+// letters: \n for a newline, \r for a carriage return. Any other line of more than one character,
+// such as <pad>, is a symbol that text never gives.
 class CharacterTokenizer final : public VocabularyTokenizer, public Detokenizer {
  public:
-  // `vocabulary` must not be null. `oov_id` is the id of a character that it does not have; with kNotFound such a character
-  // is an error. Requires kNotFound <= oov_id < vocabulary->size().
+  // `vocabulary` must not be null. `oov_id` is the id of a character that it does not have; with
+  // kNotFound such a character is an error. Requires kNotFound <= oov_id < vocabulary->size().
   CharacterTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id)
       : VocabularyTokenizer(std::move(vocabulary), oov_id) {}
 

@@ -14,7 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// 0 <unk>, 1 a, 2 space, 3 e with acute, 4 newline, 5 carriage return, 6 U+1F600, 7 a backslash, 8 n
+// 0 <unk>, 1 a, 2 space, 3 e with acute, 4 newline, 5 carriage return, 6 U+1F600, 7 a backslash, 8
+// n
 CharacterTokenizer Make(int32_t oov_id) {
   auto vocabulary =
       Vocabulary::Parse("<unk>\na\n \n\u00e9\n\\n\n\\r\n\U0001f600\n\\\nn\n", 9, "vocab.txt");

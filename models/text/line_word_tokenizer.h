@@ -1,4 +1,5 @@
-// The words of a word language model: text is split at ASCII white space, and each newline is a token of its own.
+// The words of a word language model: text is split at ASCII white space, and each newline is a
+// token of its own.
 #ifndef SRU_MODELS_TEXT_LINE_WORD_TOKENIZER_H_
 #define SRU_MODELS_TEXT_LINE_WORD_TOKENIZER_H_
 
@@ -15,8 +16,9 @@
 
 namespace sru::models {
 
-// Spaces, tabs, carriage returns, form feeds and vertical tabs separate words. A newline gives </s>. Case is kept. A word that
-// the vocabulary does not have is <unk> if it has that, else an error.
+// Spaces, tabs, carriage returns, form feeds and vertical tabs separate words. A newline gives
+// </s>. Case is kept. A word that the vocabulary does not have is <unk> if it has that, else an
+// error.
 class LineWordTokenizer final : public VocabularyTokenizer, public Detokenizer {
  public:
   // `vocabulary` must not be null. kInvalidArgument when it has no </s>.

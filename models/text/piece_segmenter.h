@@ -1,5 +1,6 @@
-// How SentencePiece cuts normalized text into pieces: the most probable pieces of a unigram language model (Kudo, 2018), or byte
-// pair encoding (Sennrich et al., 2016). Both give what the library gives, in float32 as it computes them.
+// How SentencePiece cuts normalized text into pieces: the most probable pieces of a unigram
+// language model (Kudo, 2018), or byte pair encoding (Sennrich et al., 2016). Both give what the
+// library gives, in float32 as it computes them.
 #ifndef SRU_MODELS_TEXT_PIECE_SEGMENTER_H_
 #define SRU_MODELS_TEXT_PIECE_SEGMENTER_H_
 
@@ -17,13 +18,15 @@ namespace sru::models {
 // Immutable and thread-safe.
 class PieceSegmenter {
  public:
-  // Takes a piece and its id, which is the model's unknown_id for text that no piece covers. Returns whether to go on.
+  // Takes a piece and its id, which is the model's unknown_id for text that no piece covers.
+  // Returns whether to go on.
   using Sink = absl::FunctionRef<bool(std::string_view piece, int32_t id)>;
 
   virtual ~PieceSegmenter() = default;
 
-  // Calls `sink` with the pieces of `text` in order. `text` must be valid UTF-8. Memory is proportional to `window`: where pieces could
-  // overlap over more bytes than that, so that the last of them might change the first, the text is cut.
+  // Calls `sink` with the pieces of `text` in order. `text` must be valid UTF-8. Memory is
+  // proportional to `window`: where pieces could overlap over more bytes than that, so that the
+  // last of them might change the first, the text is cut.
   virtual void Segment(std::string_view text, size_t window, Sink sink) const = 0;
 };
 

@@ -59,8 +59,8 @@ class TextMaker {
   std::mt19937 random_{20240601};
 };
 
-// Other pieces of the same score are as good: rounding decides which are found, and the library sums
-// in another way since its version 0.2.
+// Other pieces of the same score are as good: rounding decides which are found, and the library
+// sums in another way since its version 0.2.
 void ExpectAsGood(const std::vector<int32_t>& ids, const std::vector<int>& expected,
                   const SentencePieceLibrary& library) {
   if (std::equal(ids.begin(), ids.end(), expected.begin(), expected.end())) return;
@@ -99,7 +99,8 @@ TEST_P(SentencePieceLibraryTest, GivesTheSameIdsAndTexts) {
     ASSERT_NO_FATAL_FAILURE(ExpectAsGood(*ids, expected, library)) << text;
     ASSERT_EQ(detokenizer.Decode(*ids), library.Decode(expected)) << text;
   }
-  // Ids that no text gives. Bytes are left out: here they may be no UTF-8, which the library replaces.
+  // Ids that no text gives. Bytes are left out: here they may be no UTF-8, which the library
+  // replaces.
   for (int i = 0; i < 1000; ++i) {
     std::vector<int> ids;
     for (size_t n = maker.Number() % 6; n > 0; --n) {

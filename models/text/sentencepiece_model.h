@@ -1,5 +1,6 @@
-// The contents of a SentencePiece model file (spm.model): a ModelProto in protobuf's wire format, as far as encoding and decoding
-// need it. Read here rather than with the library, see docs/decisions/0012-tokenizers.md.
+// The contents of a SentencePiece model file (spm.model): a ModelProto in protobuf's wire format,
+// as far as encoding and decoding need it. Read here rather than with the library, see
+// docs/decisions/0012-tokenizers.md.
 #ifndef SRU_MODELS_TEXT_SENTENCEPIECE_MODEL_H_
 #define SRU_MODELS_TEXT_SENTENCEPIECE_MODEL_H_
 
@@ -50,8 +51,9 @@ struct SentencePieceModel {
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
 
-  // kInvalidArgument ("<source>: ...") when the bytes are not a model or one that cannot be used: only the algorithms unigram
-  // and BPE are known, and options that change the text after decoding are not.
+  // kInvalidArgument ("<source>: ...") when the bytes are not a model or one that cannot be used:
+  // only the algorithms unigram and BPE are known, and options that change the text after decoding
+  // are not.
   static absl::StatusOr<SentencePieceModel> Parse(std::string_view bytes,
                                                   const std::string& source);
 };

@@ -11,8 +11,9 @@
 namespace sru::models {
 namespace {
 
-// The longest text that a rule replaces, and the longest replacement. Rules of Unicode's normal forms have a few characters, and NFKC's longest
-// replacement has 33 bytes. A damaged file could have circles, and one made to do harm could turn each character into megabytes.
+// The longest text that a rule replaces, and the longest replacement. Rules of Unicode's normal
+// forms have a few characters, and NFKC's longest replacement has 33 bytes. A damaged file could
+// have circles, and one made to do harm could turn each character into megabytes.
 constexpr size_t kMaxRuleBytes = 256;
 
 // The bits of a unit of the double array.
@@ -55,7 +56,8 @@ absl::Status SentencePieceNormalizer::ReadRules(std::string_view compiled) {
   units_.resize(trie_bytes / sizeof(uint32_t));
   std::memcpy(units_.data(), compiled.data(), trie_bytes);
   replacements_ = compiled.substr(trie_bytes);
-  // Each replacement is then a text that ends, and valid; a value may still point into the middle of one, see Replace().
+  // Each replacement is then a text that ends, and valid; a value may still point into the middle
+  // of one, see Replace().
   if (replacements_.back() != '\0' || FindInvalidUtf8(replacements_) != replacements_.size()) {
     return damaged;
   }
@@ -92,7 +94,8 @@ std::pair<std::string_view, size_t> SentencePieceNormalizer::Replace(std::string
       value = Value(units_[node]);
     }
   }
-  // What a damaged file could do: a rule that ends, or a replacement that starts, within a character.
+  // What a damaged file could do: a rule that ends, or a replacement that starts, within a
+  // character.
   const auto starts_character = [](std::string_view bytes, size_t at) {
     return at == bytes.size() || (static_cast<unsigned char>(bytes[at]) & 0xc0) != 0x80;
   };

@@ -18,13 +18,15 @@ namespace sru::models {
 // Immutable and thread-safe.
 class SentencePieceNormalizer {
  public:
-  // `protected_pieces` are left as they are; they and `model` must outlive the object. kInvalidArgument when the compiled rules
-  // are damaged, or one puts more than 256 bytes in a text's place.
+  // `protected_pieces` are left as they are; they and `model` must outlive the object.
+  // kInvalidArgument when the compiled rules are damaged, or one puts more than 256 bytes in a
+  // text's place.
   static absl::StatusOr<SentencePieceNormalizer> Create(const SentencePieceModel& model,
                                                         const ByteTrie& protected_pieces);
 
-  // `text` must be valid UTF-8, and so is the result. Spaces are U+2581 in it if the model escapes them. Empty when `text` has
-  // nothing but spaces and the model removes these. With `most` bytes or a little more it ends: `*is_whole` is false then.
+  // `text` must be valid UTF-8, and so is the result. Spaces are U+2581 in it if the model escapes
+  // them. Empty when `text` has nothing but spaces and the model removes these. With `most` bytes
+  // or a little more it ends: `*is_whole` is false then.
   std::string Normalize(std::string_view text, size_t most, bool* is_whole) const;
 
  private:
@@ -33,13 +35,14 @@ class SentencePieceNormalizer {
 
   absl::Status ReadRules(std::string_view compiled);
 
-  // The first characters of `text` as the rules replace them, and how many bytes of `text` these are. `text` is not empty.
+  // The first characters of `text` as the rules replace them, and how many bytes of `text` these
+  // are. `text` is not empty.
   std::pair<std::string_view, size_t> Replace(std::string_view text) const;
 
   const SentencePieceModel* model_;
   const ByteTrie* protected_pieces_;
-  // The compiled rules: a double-array trie (Darts-clone) whose values are offsets into `replacements_`, where a zero byte ends
-  // each text.
+  // The compiled rules: a double-array trie (Darts-clone) whose values are offsets into
+  // `replacements_`, where a zero byte ends each text.
   std::vector<uint32_t> units_;
   std::string_view replacements_;
 };

@@ -29,7 +29,8 @@ std::unique_ptr<const PieceSegmenter> MakeSegmenter(const SentencePieceModel& mo
   return nullptr;
 }
 
-// The tokenizer looks at so many pieces behind those that are wanted, as the choice of a piece depends on its neighbors.
+// The tokenizer looks at so many pieces behind those that are wanted, as the choice of a piece
+// depends on its neighbors.
 constexpr size_t kPiecesBehind = 64;
 
 size_t LongestPiece(const SentencePieceModel& model) {

@@ -1,4 +1,5 @@
-// SentencePiece (Kudo and Richardson, 2018): pieces of words that a model file describes, by unigram or byte pair encoding.
+// SentencePiece (Kudo and Richardson, 2018): pieces of words that a model file describes, by
+// unigram or byte pair encoding.
 #ifndef SRU_MODELS_TEXT_SENTENCEPIECE_TOKENIZER_H_
 #define SRU_MODELS_TEXT_SENTENCEPIECE_TOKENIZER_H_
 
@@ -20,11 +21,12 @@
 
 namespace sru::models {
 
-// Ids and texts are those of the library. No symbols of start or end are added. Neighboring unknown characters are one token.
+// Ids and texts are those of the library. No symbols of start or end are added. Neighboring unknown
+// characters are one token.
 class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
  public:
-  // Parses the contents of an spm.model that must have `expected_size` pieces, as `size_key` says. kInvalidArgument with
-  // `source`.
+  // Parses the contents of an spm.model that must have `expected_size` pieces, as `size_key` says.
+  // kInvalidArgument with `source`.
   static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Parse(
       std::string_view bytes, int expected_size, const std::string& source,
       const char* size_key = "embedding.vocabulary_size in config.json");
@@ -46,8 +48,9 @@ class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
  private:
   explicit SentencePieceTokenizer(SentencePieceModel model);
 
-  // Memory and time follow from `max_tokens`: no more of a text is looked at than so many of the longest pieces take, and some behind them.
-  // Unless these would overlap without an end all that way, ids are those of the whole text.
+  // Memory and time follow from `max_tokens`: no more of a text is looked at than so many of the
+  // longest pieces take, and some behind them. Unless these would overlap without an end all that
+  // way, ids are those of the whole text.
   absl::Status AppendIds(std::string_view text, size_t max_tokens,
                          std::vector<int32_t>* ids) const override;
   // Appends the pieces of normalized text; `*bytes` says how far it has come.

@@ -48,7 +48,8 @@ TEST(SentencePieceTokenizerTest, UnigramTakesTheMostProbablePieces) {
   EXPECT_THAT(*tokenizer->Encode("   "), IsEmpty());
   // -5 (abc) and -2 (space) against -2.5 (space a), -3.5 (b), -4 (c).
   EXPECT_THAT(*tokenizer->Encode("abc"), ElementsAre(6, 9));
-  // -2.5 (space a) and -3.5 (b) against -2 (space) and -4 (ab): equal, so the longer last piece, found first, stays.
+  // -2.5 (space a) and -3.5 (b) against -2 (space) and -4 (ab): equal, so the longer last piece,
+  // found first, stays.
   EXPECT_THAT(*tokenizer->Encode("ab"), ElementsAre(6, 7));
   EXPECT_THAT(*tokenizer->Encode("  b   c "), ElementsAre(6, 4, 6, 5));
   EXPECT_THAT(*tokenizer->Encode("b c", 3), ElementsAre(6, 4, 6));
@@ -124,7 +125,8 @@ TEST(SentencePieceTokenizerTest, KeepsSpacesIfAskedTo) {
   EXPECT_EQ(Make(file)->detokenizer()->Decode({6, 4}), " b");
 }
 
-// Compiled rules with a single one: a full-width a becomes `replacement`. The trie is a double array, written by hand.
+// Compiled rules with a single one: a full-width a becomes `replacement`. The trie is a double
+// array, written by hand.
 std::string OneRule(const std::string& replacement = "a") {
   std::vector<uint32_t> units(1024);
   const auto unit = [](uint32_t offset, uint32_t label, bool leaf) {
@@ -207,7 +209,8 @@ TEST(SentencePieceTokenizerTest, RefusesBadModels) {
   EXPECT_THAT(std::string(invalid.message()), HasSubstr("not valid UTF-8 at byte 2"));
 }
 
-// Pieces that could go on forever, unknown characters that could be joined one by one, and characters that could be replaced.
+// Pieces that could go on forever, unknown characters that could be joined one by one, and
+// characters that could be replaced.
 TEST(SentencePieceTokenizerTest, HostileTextTakesLinearTime) {
   for (const int algorithm : {1, 2}) {
     SentencePieceFile file = SmallSentencePieceFile();
@@ -246,7 +249,8 @@ TEST(SentencePieceTokenizerTest, ALimitGivesTheFirstTokensOfTheWhole) {
     std::mt19937 random(7);
     for (const std::string_view letters :
          {"a", "aab", "abc", "ab c", "aaaaaaac", "axb", "xx xxxa", "quab", "q"}) {
-      // The pieces of the most probable path overlap all the way, and which of them is a shorter one depends on where the text ends.
+      // The pieces of the most probable path overlap all the way, and which of them is a shorter
+      // one depends on where the text ends.
       if (algorithm == 1 && letters == "a") continue;
       for (const size_t length : {100, 3000, 20000}) {
         std::string text(length, 'a');

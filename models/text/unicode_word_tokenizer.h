@@ -1,4 +1,5 @@
-// Words by Unicode's categories, with their places in the text: what a reader needs to cut answers out of it.
+// Words by Unicode's categories, with their places in the text: what a reader needs to cut answers
+// out of it.
 #ifndef SRU_MODELS_TEXT_UNICODE_WORD_TOKENIZER_H_
 #define SRU_MODELS_TEXT_UNICODE_WORD_TOKENIZER_H_
 
@@ -15,7 +16,8 @@
 
 namespace sru::models {
 
-// The place of a token in the text that was given; ends are one past the last. Both cut the text at character borders.
+// The place of a token in the text that was given; ends are one past the last. Both cut the text at
+// character borders.
 struct TextSpan {
   size_t begin_byte = 0;
   size_t end_byte = 0;
@@ -27,18 +29,19 @@ struct TextSpan {
   }
 };
 
-// A token is a longest run of code points of the general categories L*, M* and N* (letters, marks, numbers), or one other code
-// point that is not white space (white_space.h). The text is not normalized. The categories are those of the utf8proc that the
-// program runs with: Unicode 15 in Debian 12. A later Unicode only gives a category to code points that had none.
+// A token is a longest run of code points of the general categories L*, M* and N* (letters, marks,
+// numbers), or one other code point that is not white space (white_space.h). The text is not
+// normalized. The categories are those of the utf8proc that the program runs with: Unicode 15 in
+// Debian 12. A later Unicode only gives a category to code points that had none.
 class UnicodeWordTokenizer final : public VocabularyTokenizer {
  public:
-  // `vocabulary` must not be null; requires 0 <= oov_id < vocabulary->size(). With `lowercase` a token is looked up in lower
-  // case (lower_case.h).
+  // `vocabulary` must not be null; requires 0 <= oov_id < vocabulary->size(). With `lowercase` a
+  // token is looked up in lower case (lower_case.h).
   UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id, bool lowercase)
       : VocabularyTokenizer(std::move(vocabulary), oov_id), lowercase_(lowercase) {}
 
-  // Calls `sink` with the tokens of `text` in order, at most `max_tokens` of them. kInvalidArgument, before any call, when
-  // `text` is not valid UTF-8.
+  // Calls `sink` with the tokens of `text` in order, at most `max_tokens` of them.
+  // kInvalidArgument, before any call, when `text` is not valid UTF-8.
   static absl::Status Split(std::string_view text, size_t max_tokens,
                             absl::FunctionRef<void(const TextSpan&)> sink);
 

@@ -22,8 +22,9 @@ ByteTrie TrieOf(const SentencePieceModel& model) {
   return ByteTrie(std::move(entries));
 }
 
-// Viterbi over the pieces that start at each character. score(path) = sum of the scores of its pieces; a character that is no
-// piece by itself may also be unknown, which is worse than every piece.
+// Viterbi over the pieces that start at each character. score(path) = sum of the scores of its
+// pieces; a character that is no piece by itself may also be unknown, which is worse than every
+// piece.
 class UnigramSegmenter final : public PieceSegmenter {
  public:
   explicit UnigramSegmenter(const SentencePieceModel& model) : model_(model), trie_(TrieOf(model)) {
@@ -37,8 +38,9 @@ class UnigramSegmenter final : public PieceSegmenter {
   }
 
   void Segment(std::string_view text, size_t window, Sink sink) const override {
-    // ends[i]: the best way to reach byte `origin` + i of the text. Where no piece passes over a place, every path goes through it;
-    // what comes before is then final and given out, so that little is kept at any time.
+    // ends[i]: the best way to reach byte `origin` + i of the text. Where no piece passes over a
+    // place, every path goes through it; what comes before is then final and given out, so that
+    // little is kept at any time.
     std::vector<End> ends(1);
     std::vector<End> best;  // pieces that are final, last first
     size_t origin = 0;

@@ -1,5 +1,5 @@
-// The words of a model, vocab.txt (FORMAT.md): UTF-8, one word per line, line number = id from 0; and what tokenizers share that
-// look words up in it.
+// The words of a model, vocab.txt (FORMAT.md): UTF-8, one word per line, line number = id from 0;
+// and what tokenizers share that look words up in it.
 #ifndef SRU_MODELS_TEXT_VOCABULARY_H_
 #define SRU_MODELS_TEXT_VOCABULARY_H_
 

@@ -1,5 +1,5 @@
-// White space as Python's str.isspace() has it: U+0009 to U+000D, U+001C to U+0020, U+0085, U+00A0, U+1680, U+2000 to U+200A,
-// U+2028, U+2029, U+202F, U+205F, U+3000.
+// White space as Python's str.isspace() has it: U+0009 to U+000D, U+001C to U+0020, U+0085, U+00A0,
+// U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000.
 #ifndef SRU_MODELS_TEXT_WHITE_SPACE_H_
 #define SRU_MODELS_TEXT_WHITE_SPACE_H_
 

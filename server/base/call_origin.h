@@ -15,18 +15,21 @@ class Caller;  // server/callers/caller.h
 
 class CallOrigin {
  public:
-  // The value of a header of the call, by its lower-case name; empty if there is none. Valid as long as the call.
+  // The value of a header of the call, by its lower-case name; empty if there is none. Valid as
+  // long as the call.
   virtual absl::string_view FindHeader(absl::string_view name) const = 0;
   // The caller's address in gRPC's form: "ipv4:10.0.0.1:4711", "unix:".
   virtual std::string peer() const = 0;
-  // The name that the caller's certificate gives it (OwnerOf() in transport/tls_certificates.h); empty if it has shown none, or the transport does not tell.
+  // The name that the caller's certificate gives it (OwnerOf() in transport/tls_certificates.h);
+  // empty if it has shown none, or the transport does not tell.
   virtual std::string certificate() const { return ""; }
   // Who calls, and what its calls may take; null: nothing is known of it, and it has no limits.
   virtual const std::shared_ptr<callers::Caller>& caller() const {
     static const std::shared_ptr<callers::Caller> nobody;
     return nobody;
   }
-  // Whether the call is part of a request of which another one has begun: what its caller has left was looked at then.
+  // Whether the call is part of a request of which another one has begun: what its caller has left
+  // was looked at then.
   virtual bool goes_on() const { return false; }
 
  protected:

@@ -1,5 +1,5 @@
-// The processor's cores: which ones this process may use, how to keep a thread on one of them, and names of threads.
-// Thread-safe.
+// The processor's cores: which ones this process may use, how to keep a thread on one of them, and
+// names of threads. Thread-safe.
 #ifndef SRU_SERVER_BASE_CORES_H_
 #define SRU_SERVER_BASE_CORES_H_
 
@@ -24,8 +24,9 @@ int NumCores(const std::string& root = "/");
 // the core is not one that the process may use.
 absl::Status PinThisThread(int core);
 
-// For a thread that works for a short time whenever it wakes: from now on the system gives it its core sooner, and for less long at a time, than
-// threads that compute. Its share stays the same. Linux 6.12 and later can do so; elsewhere it changes nothing.
+// For a thread that works for a short time whenever it wakes: from now on the system gives it its
+// core sooner, and for less long at a time, than threads that compute. Its share stays the same.
+// Linux 6.12 and later can do so; elsewhere it changes nothing.
 void TakeShortSlices();
 
 // Gives the calling thread the name that `top -H`, perf and debuggers show; at most 15 characters.

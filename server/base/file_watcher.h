@@ -24,7 +24,8 @@ namespace sru::server {
 inline constexpr size_t kMaxWatchedFileBytes = 4 << 20;
 
 // The contents of `paths`, "" for an empty path. kNotFound or kInvalidArgument names the path and
-// says why it cannot be read, or that it is too large or not a regular file. A pipe is not waited for.
+// says why it cannot be read, or that it is too large or not a regular file. A pipe is not waited
+// for.
 absl::StatusOr<std::vector<std::string>> ReadFiles(const std::vector<std::string>& paths);
 
 class FileWatcher {
@@ -34,8 +35,8 @@ class FileWatcher {
   using Read = std::function<Contents()>;
   // Returns whether they are in use.
   using OnChange = std::function<bool(const Contents&)>;
-  // Contents that are not in use are reported again after so many looks: it may depend on the time (a certificate that begins later), and
-  // whoever counts them sees that the fault lasts.
+  // Contents that are not in use are reported again after so many looks: it may depend on the time
+  // (a certificate that begins later), and whoever counts them sees that the fault lasts.
   static constexpr int kLooksToRetry = 60;
 
   explicit FileWatcher(absl::Duration interval) : interval_(interval) {}

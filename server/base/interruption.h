@@ -1,5 +1,5 @@
-// Interruption: lets work that takes long end early when nobody wants its result any more, such as the parsing of a message whose client
-// has left.
+// Interruption: lets work that takes long end early when nobody wants its result any more, such as
+// the parsing of a message whose client has left.
 //
 //   const Interruption interruption([&] { return exchange.is_cancelled(); });
 //   Parse(bytes);   // asks Interruption::Asked() now and then

@@ -1,5 +1,6 @@
-// LateWakes: while it lives, what its thread hands to event loops is handed over at its end, to each loop all at once. A worker has answers for
-// many calls at a time; a loop that it wakes for each would interrupt it as often, where they share a core.
+// LateWakes: while it lives, what its thread hands to event loops is handed over at its end, to
+// each loop all at once. A worker has answers for many calls at a time; a loop that it wakes for
+// each would interrupt it as often, where they share a core.
 //
 //   const LateWakes late;
 //   for (...) call->Finish(...);

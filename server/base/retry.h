@@ -1,5 +1,5 @@
-// When the caller of a refused call should come back: a part of the status, which every door writes in its own way (RetryInfo in the details
-// of a status, Retry-After).
+// When the caller of a refused call should come back: a part of the status, which every door writes
+// in its own way (RetryInfo in the details of a status, Retry-After).
 #ifndef SRU_SERVER_BASE_RETRY_H_
 #define SRU_SERVER_BASE_RETRY_H_
 

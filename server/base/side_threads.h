@@ -1,8 +1,8 @@
-// SideThreads: run what would hold up the connections of a loop or the next batch of a worker, such as the parsing of a message of many
-// megabytes.
+// SideThreads: run what would hold up the connections of a loop or the next batch of a worker, such
+// as the parsing of a message of many megabytes.
 //
-// Each key has a queue of its own, and the keys take turns: a job waits for at most one job of each other key on each thread, however many jobs of
-// those keys wait.
+// Each key has a queue of its own, and the keys take turns: a job waits for at most one job of each
+// other key on each thread, however many jobs of those keys wait.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BASE_SIDE_THREADS_H_
@@ -36,7 +36,8 @@ class SideThreads {
   SideThreads(const SideThreads&) = delete;
   SideThreads& operator=(const SideThreads&) = delete;
 
-  // Tells apart whose jobs they are. Keys are only compared: if two are equal by chance, those two share their turns.
+  // Tells apart whose jobs they are. Keys are only compared: if two are equal by chance, those two
+  // share their turns.
   static size_t KeyOf(const void* whose) { return std::hash<const void*>{}(whose); }
 
   // Nothing happens after Stop().

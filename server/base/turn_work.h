@@ -1,6 +1,8 @@
-// TurnWork: what the thread of an event loop puts off until it has looked at all that has come, so that it is done once for all of it.
+// TurnWork: what the thread of an event loop puts off until it has looked at all that has come, so
+// that it is done once for all of it.
 //
-//   if (TurnWorkList* const list = TurnWorkList::OfThisThread()) list->Add(work);   // runs soon, on this thread
+//   // Runs soon, on this thread.
+//   if (TurnWorkList* const list = TurnWorkList::OfThisThread()) list->Add(work);
 #ifndef SRU_SERVER_BASE_TURN_WORK_H_
 #define SRU_SERVER_BASE_TURN_WORK_H_
 
@@ -15,7 +17,8 @@ namespace sru::server {
 class TurnWork {
  public:
   virtual ~TurnWork() = default;
-  // Called before, at the end of each turn in which it was added: what others' work would keep waiting for long may be done at once.
+  // Called before, at the end of each turn in which it was added: what others' work would keep
+  // waiting for long may be done at once.
   virtual void RunUrgent() {}
   // `in_time`: nothing that has come waits for the thread, so that it may take a moment.
   virtual void RunInTurn(bool in_time) = 0;

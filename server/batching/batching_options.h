@@ -15,7 +15,8 @@ namespace sru::server::batching {
 
 struct BatchingOptions {
   std::string backend = "auto";  // "auto": see kernels::ChooseBackend()
-  // Its cuda_memory_limit_bytes and cuda_poll are not read: gpu_memory_limit_mb and gpu_poll have them.
+  // Its cuda_memory_limit_bytes and cuda_poll are not read: gpu_memory_limit_mb and gpu_poll have
+  // them.
   kernels::BackendOptions hardware;
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
   absl::Duration gpu_poll = absl::Microseconds(-1);  // BackendOptions::cuda_poll; -1: by the cores

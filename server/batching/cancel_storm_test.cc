@@ -1,5 +1,6 @@
-// Calls of both kinds that are cancelled at random moments while the workers are busy: each ends once, nothing is left of it, and no
-// worker sleeps while work waits. SRU_CANCEL_STORM_CALLS says how many calls.
+// Calls of both kinds that are cancelled at random moments while the workers are busy: each ends
+// once, nothing is left of it, and no worker sleeps while work waits. SRU_CANCEL_STORM_CALLS says
+// how many calls.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>

@@ -8,7 +8,8 @@
 namespace sru::server::batching {
 namespace {
 
-// For so long a thread keeps its seat against those that have computed before: to change hands costs some microseconds.
+// For so long a thread keeps its seat against those that have computed before: to change hands
+// costs some microseconds.
 constexpr absl::Duration kSlice = absl::Milliseconds(4);
 // So much of what a caller could have had he may have later, in seconds by weight.
 constexpr double kMostCredit = 1;
@@ -58,7 +59,8 @@ void CoreSeats::Seat::Release() {
 }
 
 void CoreSeats::Seat::OnTurnEnd() {
-  // Acquires what the thread has done that had the seat, where this one has it again before it has waited.
+  // Acquires what the thread has done that had the seat, where this one has it again before it has
+  // waited.
   if (seats_ != nullptr && seats_->waits_.load(std::memory_order_acquire) > 0) {
     const MutexLock lock(&seats_->mutex_);
     const absl::Time now = seats_->clock_.Now();
@@ -167,7 +169,8 @@ void CoreSeats::MoveTimes(absl::Time now) {
       part.caller->least = std::min(part.caller->least, part.share->start);
     }
   }
-  // Where nobody waits the time is a slice behind the largest, so that a thread that leaves for a moment loses nothing by it.
+  // Where nobody waits the time is a slice behind the largest, so that a thread that leaves for a
+  // moment loses nothing by it.
   const double slice = absl::ToDoubleSeconds(kSlice);
   time_ = std::max(time_, least < kNever ? least : most - slice);
   for (const Seat* seat : all_) {

@@ -1,23 +1,29 @@
-// CoreSeats: who computes, where the batches and steps of several models share the cores of a machine.
+// CoreSeats: who computes, where the batches and steps of several models share the cores of a
+// machine.
 //
-// There are as many seats as cores. A thread takes one before it computes a batch or step; when none is free it waits. At the end of a
-// turn (kernels/turn.h), and between two batches, it gives its seat to a thread that waits and should go first, computes one turn more
-// while that thread wakes up, so that no core is idle meanwhile, and waits itself. So the workers that the operating system
-// has to choose among are hardly more than the cores.
+// There are as many seats as cores. A thread takes one before it computes a batch or step; when
+// none is free it waits. At the end of a turn (kernels/turn.h), and between two batches, it gives
+// its seat to a thread that waits and should go first, computes one turn more while that thread
+// wakes up, so that no core is idle meanwhile, and waits itself. So the workers that the operating
+// system has to choose among are hardly more than the cores.
 //
-// First goes the thread whose caller has had less of the cores, by weight; of one caller's, the one whose model has had less; of one
-// model's, the one that has waited longer. That is start-time fair queuing as in fair_order.h, over the time for which each computes: of
-// two callers f and g who have work all the time, in whatever models and however many,
+// First goes the thread whose caller has had less of the cores, by weight; of one caller's, the one
+// whose model has had less; of one model's, the one that has waited longer. That is start-time fair
+// queuing as in fair_order.h, over the time for which each computes: of two callers f and g who
+// have work all the time, in whatever models and however many,
 //
-//   |time(f) / weight(f) - time(g) / weight(g)| <= (most(f) / weight(f) + most(g) / weight(g)) * cores,
+//   |time(f) / weight(f) - time(g) / weight(g)|
+//       <= (most(f) / weight(f) + most(g) / weight(g)) * cores,
 //
-// where `most` is a turn, or some milliseconds for which a thread keeps its seat against those that have computed before. A caller who comes back
-// after a pause begins where those are that wait. A caller whose threads all compute has what he can use: what he could have had besides
-// is not saved up, except for a second of it. Where nobody else waits, one caller gets everything. A batch of several callers goes by the
-// one who has had least. Priority counts within the queue of a model, not here.
+// where `most` is a turn, or some milliseconds for which a thread keeps its seat against those that
+// have computed before. A caller who comes back after a pause begins where those are that wait. A
+// caller whose threads all compute has what he can use: what he could have had besides is not saved
+// up, except for a second of it. Where nobody else waits, one caller gets everything. A batch of
+// several callers goes by the one who has had least. Priority counts within the queue of a model,
+// not here.
 //
-// Thread-safe. With n threads that compute or wait, each change takes O(n) steps under a mutex; the end of a turn takes none if nobody
-// waits.
+// Thread-safe. With n threads that compute or wait, each change takes O(n) steps under a mutex; the
+// end of a turn takes none if nobody waits.
 #ifndef SRU_SERVER_BATCHING_CORE_SEATS_H_
 #define SRU_SERVER_BATCHING_CORE_SEATS_H_
 
@@ -46,10 +52,11 @@ class CoreSeats {
   CoreSeats(const CoreSeats&) = delete;
   CoreSeats& operator=(const CoreSeats&) = delete;
 
-  // Whether a thread that must not wait may compute a short batch of the model: a seat is free, or no thread of the model computes or
-  // waits and its callers have had no more than others.
+  // Whether a thread that must not wait may compute a short batch of the model: a seat is free, or
+  // no thread of the model computes or waits and its callers have had no more than others.
   bool MayGo(const void* model);
-  // Whether such a thread may compute a little of the caller's work though no seat is free: he has had no more than others.
+  // Whether such a thread may compute a little of the caller's work though no seat is free: he has
+  // had no more than others.
   bool MayGoBeyond(const Flow* flow);
   int waiting() const { return waits_.load(std::memory_order_relaxed); }
   // The model has gone, with its seats: another one may come at its address.
@@ -74,7 +81,8 @@ class CoreSeats {
     double start = 0;  // virtual time, in seconds
     double time = 0;   // where a share begins that has paused
     int users = 0;     // shares that have users
-    // As they were when the times were moved on last: the least of a share that waits (infinity if none does), and the largest of all.
+    // As they were when the times were moved on last: the least of a share that waits (infinity if
+    // none does), and the largest of all.
     double least = 0;
     double most = 0;
     absl::flat_hash_map<const void*, std::unique_ptr<Share>> shares;  // [model]
@@ -90,14 +98,15 @@ class CoreSeats {
     Seat(const Seat&) = delete;
     Seat& operator=(const Seat&) = delete;
 
-    // Waits until the thread may compute a batch or step of these parts, of which there is at least one. If it has a seat, what it has
-    // done since it took it counts for the parts before. Without `waits` it may compute at once, whoever waits. Returns whether it has
-    // waited.
+    // Waits until the thread may compute a batch or step of these parts, of which there is at least
+    // one. If it has a seat, what it has done since it took it counts for the parts before. Without
+    // `waits` it may compute at once, whoever waits. Returns whether it has waited.
     bool Take(absl::Span<const FlowPart> parts, bool waits = true);
     // Gives the seat away, if it has one: to be called before the thread waits for anything else.
     void Release();
     bool is_taken() const { return is_taken_; }
-    // Whether it was not given to another thread at the end of a turn. It must be taken, and `seats` not null.
+    // Whether it was not given to another thread at the end of a turn. It must be taken, and
+    // `seats` not null.
     bool is_seated() const {
       const MutexLock lock(&seats_->mutex_);
       return seated_;
@@ -136,14 +145,15 @@ class CoreSeats {
   // The time until now counts.
   void Charge(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Seat::Order OrderOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Seats the thread that waits and goes first; with `before`, which then gives its seat, only one that goes before that. `within_batch`:
-  // `before` has begun with its parts.
+  // Seats the thread that waits and goes first; with `before`, which then gives its seat, only one
+  // that goes before that. `within_batch`: `before` has begun with its parts.
   bool SeatFirst(const Seat* before, bool within_batch, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // It is among those that wait until it is seated.
   void BeginWait(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wait(Seat* seat) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves the virtual times on: to the least that waits, or to a slice behind the largest if none does.
+  // Moves the virtual times on: to the least that waits, or to a slice behind the largest if none
+  // does.
   void MoveTimes(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives the seat other parts; `goes_on`: those whose parts it had have not paused.
   void Join(Seat* seat, absl::Span<const FlowPart> parts, bool goes_on, absl::Time now)

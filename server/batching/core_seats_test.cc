@@ -29,7 +29,8 @@ constexpr absl::Duration kTurn = absl::Microseconds(200);
 class CoreSeatsTest : public ::testing::Test {
  protected:
   CoreSeatsTest() { Hold(); }
-  // Threads begin while this test has the seat, in their order, and compute once it has given it away.
+  // Threads begin while this test has the seat, in their order, and compute once it has given it
+  // away.
   void Begin(std::function<void()> compute) {
     const int waiting = seats_.waiting();
     threads_.emplace_back(std::move(compute));
@@ -159,7 +160,8 @@ TEST_F(CoreSeatsTest, WorkersOfOneModelTakeTurns) {
   EXPECT_LE(longest_wait_, 5 * absl::Milliseconds(4 + 1));
 }
 
-// A batch that comes during a long one is computed at the end of the turn, and keeps the seat for a slice.
+// A batch that comes during a long one is computed at the end of the turn, and keeps the seat for a
+// slice.
 TEST_F(CoreSeatsTest, AShortBatchDoesNotWaitForALongOne) {
   std::thread late;
   Begin([&] {
@@ -322,8 +324,9 @@ class FourSeatsTest : public ::testing::Test {
           const MutexLock lock(&mutex_);
           spent_[flow] += turn_;
         }
-        // Without the turn that it would compute while the one that has its seat now wakes up. Meanwhile another thread may come to
-        // wait, to which it gives its seat at the next end of a turn: two calls are not enough.
+        // Without the turn that it would compute while the one that has its seat now wakes up.
+        // Meanwhile another thread may come to wait, to which it gives its seat at the next end of
+        // a turn: two calls are not enough.
         do {
           seat.OnTurnEnd();
         } while (!seat.is_seated());

@@ -92,8 +92,8 @@ class EngineImpl : public Engine {
     scheduler.words = task.words;
     scheduler.result_at_end = task.result_at_end;
     if (task.result_at_end) {
-      // No more begin than have branches in the steps that a device can run at a time: the others wait, and
-      // hold no memory of the device.
+      // No more begin than have branches in the steps that a device can run at a time: the others
+      // wait, and hold no memory of the device.
       std::vector<int64_t> workers(steps.num_devices);
       for (const auto& runner : runners) ++workers[runner->device()];
       scheduler.max_begun_branches =
@@ -221,10 +221,10 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
   return StateArenas::Create(model.program(), budgets);
 }
 
-// How many turns of a batch (EngineOptions::compute_turn) a step computes before it yields its core. All
-// sequences of a step wait for it, hundreds of times each, and a thread that yields may be given its core
-// back only after every other thread has had a slice of milliseconds. So steps of one model do not have to
-// wait for batches of another one at every turn.
+// How many turns of a batch (EngineOptions::compute_turn) a step computes before it yields its
+// core. All sequences of a step wait for it, hundreds of times each, and a thread that yields may
+// be given its core back only after every other thread has had a slice of milliseconds. So steps of
+// one model do not have to wait for batches of another one at every turn.
 constexpr int kStepTurns = 5;
 
 // The runners of one worker, one of each kind that the model has.

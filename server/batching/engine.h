@@ -1,8 +1,10 @@
-// Engine: all that computes for one version of a model: BatchWorkers if it takes batches, StepWorkers if it goes on
-// in steps, or both. What they run is made by a row of the table of tasks (TaskRunners). The weights are shared.
+// Engine: all that computes for one version of a model: BatchWorkers if it takes batches,
+// StepWorkers if it goes on in steps, or both. What they run is made by a row of the table of tasks
+// (TaskRunners). The weights are shared.
 //
-// A device that fails for good is taken out of service with all of its workers (workers.h). It stays out
-// until the process is restarted: an engine that is created after the loss starts without it.
+// A device that fails for good is taken out of service with all of its workers (workers.h). It
+// stays out until the process is restarted: an engine that is created after the loss starts without
+// it.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_ENGINE_H_
@@ -47,7 +49,8 @@ struct TaskRunners {
   absl::StatusOr<std::unique_ptr<StepRunner>> (*make_step_runner)(
       const models::Model& model, const RunnerPlace& place) = nullptr;
   bool keeps_states = false;  // of sequences, in arenas
-  // Gives the fields of the states that are kept after the beginnings of prompts (prefix_cache.h); null: none are kept.
+  // Gives the fields of the states that are kept after the beginnings of prompts (prefix_cache.h);
+  // null: none are kept.
   const std::vector<kernels::FieldSpec>& (*prefix_fields)(const models::Model& model) = nullptr;
 
   // The rest is for models that go on in steps.
@@ -69,8 +72,8 @@ struct EngineOptions {
   // After this much work at a time, a worker yields its core to other threads; 0 = never. No flag:
   // longer turns delay other callers and shorter ones cost throughput, on every machine.
   absl::Duration compute_turn = absl::Microseconds(200);
-  // The models that compute on the processor share its cores by these seats, which must outlive the engine. Null: each worker computes
-  // when the operating system lets it.
+  // The models that compute on the processor share its cores by these seats, which must outlive the
+  // engine. Null: each worker computes when the operating system lets it.
   CoreSeats* seats = nullptr;
   BatcherOptions batcher;  // num_workers is set by the engine
   int max_streams =
@@ -98,7 +101,8 @@ class Engine {
                                                         const EngineOptions& options,
                                                         const Clock* clock,
                                                         BatchObserver* observer);
-  // The same without a model and with one worker per runner; options.instances is ignored. For tests.
+  // The same without a model and with one worker per runner; options.instances is ignored. For
+  // tests.
   static absl::StatusOr<std::unique_ptr<Engine>> CreateWithRunners(
       std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
       const Clock* clock, BatchObserver* observer);

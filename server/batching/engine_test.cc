@@ -148,7 +148,8 @@ class PuppetRunner : public BatchRunner {
   Script& script_;
 };
 
-// Does what a loop would do on a thread of its own, whose work for the end of the turn is in `list`.
+// Does what a loop would do on a thread of its own, whose work for the end of the turn is in
+// `list`.
 template <typename Work>
 void OnLoop(const Work& work) {
   std::thread([&work] {
@@ -594,7 +595,8 @@ TEST_F(EngineTest, TheDestructorServesWhatWasAccepted) {
   }
 }
 
-// tasks::StackBatchRunner on a stack that only records what it is given ---------------------------------
+// tasks::StackBatchRunner on a stack that only records what it is given
+// ---------------------------------
 
 class RecordingWorkspace : public kernels::Workspace {
  public:

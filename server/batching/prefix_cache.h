@@ -1,19 +1,23 @@
-// PrefixCache: states after the beginnings of prompts, so that a prompt that begins as an earlier one did is computed from there on only.
+// PrefixCache: states after the beginnings of prompts, so that a prompt that begins as an earlier
+// one did is computed from there on only.
 //
-// The state of a recurrent model after some tokens is one slot of its StateArena, whatever the number of tokens, and equal to the bit
-// however these were divided into steps. So a prompt may go on from any kept state whose tokens it begins with, and nothing shows in
-// its results.
+// The state of a recurrent model after some tokens is one slot of its StateArena, whatever the
+// number of tokens, and equal to the bit however these were divided into steps. So a prompt may go
+// on from any kept state whose tokens it begins with, and nothing shows in its results.
 //
-// It is a radix tree over token ids: an edge is a run of tokens, nodes are the ends of kept prefixes and the places where these part. A
-// lookup walks down it, in time proportional to the prompt. What two prompts have in common and nobody has kept, such as the instructions
-// before a question, shows as Match::branch: a state that is kept there serves the next one.
+// It is a radix tree over token ids: an edge is a run of tokens, nodes are the ends of kept
+// prefixes and the places where these part. A lookup walks down it, in time proportional to the
+// prompt. What two prompts have in common and nobody has kept, such as the instructions before a
+// question, shows as Match::branch: a state that is kept there serves the next one.
 //
-// Each owner has a tree of its own: a caller whose prompts went on from another's would learn, by their times, how that one's begin. The
-// budget is one for all, so owners learn of each other how much is kept, and nothing of what.
+// Each owner has a tree of its own: a caller whose prompts went on from another's would learn, by
+// their times, how that one's begin. The budget is one for all, so owners learn of each other how
+// much is kept, and nothing of what.
 //
-// A kept state is a copy of a slot, which shares its memory with the original until one of them goes on. The budget counts each state
-// as if it shared nothing, and the tree itself. Over the budget, or when the arena is full (EvictOne()), the state that has
-// not been used for longest goes first.
+// A kept state is a copy of a slot, which shares its memory with the original until one of them
+// goes on. The budget counts each state as if it shared nothing, and the tree itself. Over the
+// budget, or when the arena is full (EvictOne()), the state that has not been used for longest goes
+// first.
 //
 // One of a model on a device. Thread-safe.
 #ifndef SRU_SERVER_BATCHING_PREFIX_CACHE_H_
@@ -45,8 +49,9 @@ class PrefixCache {
     size_t length = 0;
     // A copy of the kept slot, which is the caller's to free; kNoSlot with length = 0.
     kernels::StateArena::Slot slot = kernels::StateArena::kNoSlot;
-    // Tokens of the prompt that some kept prefix begins with as well; at least `length`. If it is more, and not the whole prompt, the
-    // prompt parts there from what others have asked: a good place to keep a state.
+    // Tokens of the prompt that some kept prefix begins with as well; at least `length`. If it is
+    // more, and not the whole prompt, the prompt parts there from what others have asked: a good
+    // place to keep a state.
     size_t branch = 0;
   };
 
@@ -68,8 +73,9 @@ class PrefixCache {
   // The owner's longest kept prefix of the prompt, which may be all of it.
   Match Lookup(const std::string& owner, absl::Span<const int32_t> prompt);
 
-  // Keeps a copy of `slot`, the state after exactly these tokens, of which there is at least one, from a fresh start. False if it is not
-  // kept: alone it is over the budget, or there is no memory. One that is kept already counts as used.
+  // Keeps a copy of `slot`, the state after exactly these tokens, of which there is at least one,
+  // from a fresh start. False if it is not kept: alone it is over the budget, or there is no
+  // memory. One that is kept already counts as used.
   bool Insert(const std::string& owner, absl::Span<const int32_t> prefix,
               kernels::StateArena::Slot slot);
 
@@ -99,8 +105,8 @@ class PrefixCache {
   Node* MakeNode(absl::Span<const int32_t> tokens, const Place& place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Node* SplitEdge(Node* child, size_t tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out a node that is neither the end of a prefix nor a place where prefixes part, and its parent if that is so then; at last
-  // a root without children.
+  // Takes out a node that is neither the end of a prefix nor a place where prefixes part, and its
+  // parent if that is so then; at last a root without children.
   void Prune(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Link(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

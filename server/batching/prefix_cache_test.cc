@@ -95,7 +95,8 @@ TEST_F(PrefixCacheTest, FindsTheLongestKeptPrefix) {
 
 TEST_F(PrefixCacheTest, SaysWherePromptsPart) {
   EXPECT_TRUE(Insert({5, 6, 7, 1, 1}));
-  // The same instructions, another question: nothing is kept where they part, but that is a place to keep a state.
+  // The same instructions, another question: nothing is kept where they part, but that is a place
+  // to keep a state.
   EXPECT_EQ(Lookup({5, 6, 7, 2}), Found(0, 3));
   EXPECT_TRUE(Insert({5, 6, 7}));
   EXPECT_EQ(Lookup({5, 6, 7, 3, 3}), Found(3, 3));

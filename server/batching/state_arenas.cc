@@ -11,8 +11,8 @@ namespace sru::server::batching {
 namespace {
 
 constexpr int64_t kMegabyte = 1000000;
-// The states of a hundred sequences of a language model with 12 layers, twice: a run writes new ones
-// before it lets the old ones go.
+// The states of a hundred sequences of a language model with 12 layers, twice: a run writes new
+// ones before it lets the old ones go.
 constexpr int64_t kLeastMegabytes = 16;
 
 std::shared_ptr<kernels::ArenaBudget> TenthOf(int64_t free_bytes) {

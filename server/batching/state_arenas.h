@@ -1,5 +1,6 @@
-// The memory for the states of sequences (kernels/state_arena.h): a budget for each device, which all
-// models of a server share, and the arenas of one model, one on each device, which take from it.
+// The memory for the states of sequences (kernels/state_arena.h): a budget for each device, which
+// all models of a server share, and the arenas of one model, one on each device, which take from
+// it.
 //
 // Whoever comes first gets the memory: no model has a part of its own. What an arena holds without
 // using it is bounded (a block of each field, and free pages for the next step), so that an idle

@@ -7,8 +7,8 @@
 namespace sru::server::batching {
 namespace {
 
-// Before the end of a drain, sequences are told to stop, so that what they leave is out in time: a tenth
-// of the time that is left, at most this much.
+// Before the end of a drain, sequences are told to stop, so that what they leave is out in time: a
+// tenth of the time that is left, at most this much.
 constexpr absl::Duration kSuspendTime = absl::Seconds(1);
 
 // Of the newest sequence, in how many steps they take.

@@ -1,9 +1,9 @@
-// StepWorkers: the scheduler of steps of one model (sequence_scheduler.h) and the workers that run it. Each
-// owns one runner, takes a step, runs it and hands it back. The sequences of a device that fails are
-// computed again elsewhere.
+// StepWorkers: the scheduler of steps of one model (sequence_scheduler.h) and the workers that run
+// it. Each owns one runner, takes a step, runs it and hands it back. The sequences of a device that
+// fails are computed again elsewhere.
 //
-// With SchedulerOptions::result_at_end, how many steps a sequence will take is predicted from the rows that
-// it is fed first, by how many steps those before it have taken for each.
+// With SchedulerOptions::result_at_end, how many steps a sequence will take is predicted from the
+// rows that it is fed first, by how many steps those before it have taken for each.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_STEP_WORKERS_H_
@@ -36,8 +36,8 @@ struct StepWorkersOptions : WorkersOptions {
 
 class StepWorkers : public Workers, public StepService {
  public:
-  // One worker per runner. `clock` must outlive the workers, and so must `observer`, which may be null.
-  // kInvalidArgument names the option that is out of range.
+  // One worker per runner. `clock` must outlive the workers, and so must `observer`, which may be
+  // null. kInvalidArgument names the option that is out of range.
   static absl::StatusOr<std::unique_ptr<StepWorkers>> Create(
       std::vector<std::unique_ptr<StepRunner>> runners, const StepWorkersOptions& options,
       const Clock* clock, StepObserver* observer);
@@ -45,8 +45,8 @@ class StepWorkers : public Workers, public StepService {
 
   SequenceScheduler& scheduler() { return *scheduler_; }
   void Close() override { scheduler_->Close(); }
-  // Ends every sequence as Drain() does at its deadline (SequenceScheduler::Suspend()), and joins the
-  // workers.
+  // Ends every sequence as Drain() does at its deadline (SequenceScheduler::Suspend()), and joins
+  // the workers.
   void Stop();
 
   // StepService:

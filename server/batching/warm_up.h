@@ -11,9 +11,10 @@
 
 namespace sru::server::batching {
 
-// Calls run(tokens) for 1, 8, 64, ... tokens up to `max_tokens`, each twice. Stops early if the next
-// size would exceed a few tens of milliseconds, so that a server with a slow backend is ready soon,
-// too. kResourceExhausted if run() throws std::bad_alloc: a model that does not fit fails to load.
+// Calls run(tokens) for 1, 8, 64, ... tokens up to `max_tokens`, each twice. Stops early if the
+// next size would exceed a few tens of milliseconds, so that a server with a slow backend is ready
+// soon, too. kResourceExhausted if run() throws std::bad_alloc: a model that does not fit fails to
+// load.
 template <typename Run>
 absl::Status WarmUpBySize(int max_tokens, const Run& run) {
   constexpr int kGrowth = 8;

@@ -1,6 +1,7 @@
-// Workers: the threads of one model. Each warms up, then takes work, runs it and hands it back until it
-// leaves: because its source is closed and has nothing left, or because its device is lost. The queue of
-// batches (batch_workers.h) and the scheduler of steps (step_workers.h) are such sources.
+// Workers: the threads of one model. Each warms up, then takes work, runs it and hands it back
+// until it leaves: because its source is closed and has nothing left, or because its device is
+// lost. The queue of batches (batch_workers.h) and the scheduler of steps (step_workers.h) are such
+// sources.
 //
 // A device that fails for good is taken out of service with all of its workers, and stays out.
 //
@@ -37,8 +38,8 @@ struct WorkersOptions {
   const void* model = nullptr;  // tells models apart there
   // A worker computes on its own thread, whose processor time counts.
   bool times_threads = false;
-  // Told by a worker whose device has failed, possibly several times; must call LoseDevice(). Empty: the
-  // worker calls it.
+  // Told by a worker whose device has failed, possibly several times; must call LoseDevice().
+  // Empty: the worker calls it.
   std::function<void(int device, const absl::Status& error)> on_device_lost;
   // Runs a worker's life somewhere. Empty: on a thread of its own. A simulation has no threads.
   std::function<void(std::function<void()> life)> launch;
@@ -50,8 +51,8 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
   virtual ~Workers() = default;
 
-  // Starts the workers and returns once each has warmed up: what stopped one, or kUnavailable if every
-  // device failed. Call it once; before it nothing may be submitted.
+  // Starts the workers and returns once each has warmed up: what stopped one, or kUnavailable if
+  // every device failed. Call it once; before it nothing may be submitted.
   absl::Status Start();
 
   // Workers whose devices have not failed.
@@ -63,14 +64,14 @@ class Workers {
   // Refuses new work from now on.
   virtual void Close() = 0;
 
-  // Close(), then waits until all that was accepted has ended. What is left at `deadline`, or a little
-  // before it, is cut off; false then. Once all that is left has waited for its readers for a second, it
-  // is cut off as well: true then.
+  // Close(), then waits until all that was accepted has ended. What is left at `deadline`, or a
+  // little before it, is cut off; false then. Once all that is left has waited for its readers for
+  // a second, it is cut off as well: true then.
   bool Drain(absl::Time deadline);
 
  protected:
-  // [worker]: its device. `clock` must outlive the workers. `cut_off_time` before the end of a drain, or a
-  // tenth of its time if that is less, CutOff() is called.
+  // [worker]: its device. `clock` must outlive the workers. `cut_off_time` before the end of a
+  // drain, or a tenth of its time if that is less, CutOff() is called.
   Workers(WorkersOptions options, const std::vector<int>& devices, absl::Duration cut_off_time,
           const Clock* clock);
 
@@ -84,16 +85,18 @@ class Workers {
   // The following are called on a worker's thread.
   // Once, before its first work. kUnavailable: the device has failed.
   virtual absl::Status WarmUp(size_t worker) = 0;
-  // Waits for work, runs it and hands it back. `seat` is the thread's, and is kept for the next work if there is some at once. `turn` is
-  // to be started when the wait is over. False: the worker leaves.
+  // Waits for work, runs it and hands it back. `seat` is the thread's, and is kept for the next
+  // work if there is some at once. `turn` is to be started when the wait is over. False: the worker
+  // leaves.
   virtual bool Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) = 0;
 
-  // A count that grows with all that runs, if nothing can run before a reader takes what it was given.
+  // A count that grows with all that runs, if nothing can run before a reader takes what it was
+  // given.
   virtual std::optional<int64_t> WaitsForReadersAt() const { return std::nullopt; }
   // Ends what was accepted, as far as it is not running.
   virtual void CutOff() = 0;
-  // LoseDevice() was called. The first is called with a lock held, in the order in which devices are
-  // lost, if workers are left.
+  // LoseDevice() was called. The first is called with a lock held, in the order in which devices
+  // are lost, if workers are left.
   virtual void OnWorkersLeft(int /*workers*/) {}
   virtual void OnDeviceLost(int device, const absl::Status& error) = 0;
 
@@ -102,8 +105,8 @@ class Workers {
     return workers_[worker].out_of_service;
   }
   void ReportLost(int device, const absl::Status& error);
-  // Waits until every worker has left, which the caller has brought about, and gives the cores back. To be
-  // called before a subclass is destroyed.
+  // Waits until every worker has left, which the caller has brought about, and gives the cores
+  // back. To be called before a subclass is destroyed.
   void Join();
 
   const Clock& clock() const { return *clock_; }

@@ -1,14 +1,17 @@
-// Caller: who calls, from a call's headers on, whatever door the call comes through: by the name of a token, else by the subject of a client
-// certificate, else by an address, else "anonymous". It has the limits that hold for its calls, and what they have taken of them.
+// Caller: who calls, from a call's headers on, whatever door the call comes through: by the name of
+// a token, else by the subject of a client certificate, else by an address, else "anonymous". It
+// has the limits that hold for its calls, and what they have taken of them.
 //
 //   Lease lease;
-//   absl::Status status = lease.Enter(caller, calls::MethodId::kClassify);  // by the headers: its place among the calls in flight
-//   status = caller->Charge(120);                                           // tokens, before they are computed
+//   // By the headers: its place among the calls in flight.
+//   absl::Status status = lease.Enter(caller, calls::MethodId::kClassify);
+//   status = caller->Charge(120);  // tokens, before they are computed
 //   caller->OnEnd(status, 120);
 //
-// Tokens a second. A caller has a balance of tokens, which grows by `tokens_per_second` up to `burst`. A call begins while the balance is
-// above zero, whatever it will cost, and may overdraw it: so the headers are enough to refuse a call, a call larger than the burst passes,
-// and what is generated is charged as it comes. Retry delay = the time until the balance is above zero again.
+// Tokens a second. A caller has a balance of tokens, which grows by `tokens_per_second` up to
+// `burst`. A call begins while the balance is above zero, whatever it will cost, and may overdraw
+// it: so the headers are enough to refuse a call, a call larger than the burst passes, and what is
+// generated is charged as it comes. Retry delay = the time until the balance is above zero again.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_CALLERS_CALLER_H_
@@ -44,8 +47,8 @@ struct CallerCounts {
 
 class Caller : public batching::Flow {
  public:
-  // `id` tells callers apart, `name` is for people and not unique. `proven`: by a token or a certificate. Calls are counted in `others`
-  // until CountApart(). The clock must outlive it.
+  // `id` tells callers apart, `name` is for people and not unique. `proven`: by a token or a
+  // certificate. Calls are counted in `others` until CountApart(). The clock must outlive it.
   Caller(std::string id, std::string name, bool proven, CallerLimits limits,
          std::shared_ptr<CallerCounts> others, const Clock* clock);
 
@@ -55,15 +58,17 @@ class Caller : public batching::Flow {
   // Takes effect at once; what is in flight stays.
   void SetLimits(CallerLimits limits);
 
-  // The answer that Lease::Enter() would give: OK for lookups. kPermissionDenied: the method is none of the caller's; kResourceExhausted: it is over a limit, and the
-  // status may say when to come back (server/base/retry.h).
+  // The answer that Lease::Enter() would give: OK for lookups. kPermissionDenied: the method is
+  // none of the caller's; kResourceExhausted: it is over a limit, and the status may say when to
+  // come back (server/base/retry.h).
   absl::Status Check(calls::MethodId method) const;
   // kPermissionDenied for a priority or a model that the caller may not use; names the field.
   absl::Status CheckPriority(batching::Priority priority) const;
   batching::Priority highest_priority() const;
   absl::Status CheckModel(absl::string_view model) const;
 
-  // Takes the tokens of work that is about to be submitted; kResourceExhausted unless the balance is above zero.
+  // Takes the tokens of work that is about to be submitted; kResourceExhausted unless the balance
+  // is above zero.
   absl::Status Charge(int64_t tokens);
   // Takes what turned out to be needed besides; gives back if `tokens` is negative.
   void Settle(int64_t tokens);
@@ -74,8 +79,8 @@ class Caller : public batching::Flow {
   // Counts a call.
   void OnEnd(const absl::Status& status, int64_t tokens);
 
-  // The headers that OpenAI's clients read, x-ratelimit-limit-requests and so on; none without such limits. Requests are calls in flight, tokens
-  // the balance.
+  // The headers that OpenAI's clients read, x-ratelimit-limit-requests and so on; none without such
+  // limits. Requests are calls in flight, tokens the balance.
   std::vector<std::pair<std::string, std::string>> RateLimitHeaders() const;
 
   // Counts in counts() from now on, or in those of others again.

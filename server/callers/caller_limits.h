@@ -1,6 +1,8 @@
-// CallerLimits: what a caller may take from the server ("none": without a limit), and how it is written in the file of tokens (docs/security.md) and in --caller_limits:
+// CallerLimits: what a caller may take from the server ("none": without a limit), and how it is
+// written in the file of tokens (docs/security.md) and in --caller_limits:
 //
-//   tokens_per_second=20000 burst=40000 calls_in_flight=64 open_streams=8 highest_priority=normal models=trec,lm methods=Classify weight=2
+//   tokens_per_second=20000 burst=40000 calls_in_flight=64 open_streams=8 highest_priority=normal
+//   models=trec,lm methods=Classify weight=2
 #ifndef SRU_SERVER_CALLERS_CALLER_LIMITS_H_
 #define SRU_SERVER_CALLERS_CALLER_LIMITS_H_
 
@@ -41,8 +43,8 @@ struct CallerLimits {
 // True for KEY=VALUE with the key of a limit and a value.
 bool IsLimit(absl::string_view word);
 
-// Reads words that are all KEY=VALUE; what they do not say is as in `defaults`. kInvalidArgument names the key, and repeats no word that is no
-// limit: it might be a secret.
+// Reads words that are all KEY=VALUE; what they do not say is as in `defaults`. kInvalidArgument
+// names the key, and repeats no word that is no limit: it might be a secret.
 absl::StatusOr<CallerLimits> ParseLimits(absl::Span<const absl::string_view> words,
                                          CallerLimits defaults);
 // The same of words between spaces. Errors name `flag`.

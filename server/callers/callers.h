@@ -1,8 +1,9 @@
 // Callers: all callers that the server knows of, by their ids, and how busy they are.
 //
-// Bounded: of callers whom nothing refers to, the ones that were seen last are kept, so a stranger with many addresses takes no memory; and of
-// the busiest, kNamed have counts of their own, the rest one together. Each count only grows while it is there, as Prometheus expects:
-// what a caller did while it was among the others stays with them.
+// Bounded: of callers whom nothing refers to, the ones that were seen last are kept, so a stranger
+// with many addresses takes no memory; and of the busiest, kNamed have counts of their own, the
+// rest one together. Each count only grows while it is there, as Prometheus expects: what a caller
+// did while it was among the others stays with them.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_CALLERS_CALLERS_H_
@@ -31,10 +32,12 @@ class Callers {
   static constexpr size_t kNamed = 20;
   static constexpr size_t kMostIdle = 4096;
 
-  // `limits` are those of callers that were not given their own. The clock must outlive it and the callers.
+  // `limits` are those of callers that were not given their own. The clock must outlive it and the
+  // callers.
   Callers(CallerLimits limits, const Clock* clock) : limits_(std::move(limits)), clock_(*clock) {}
 
-  // By the name of a token ("" if it has none, `id` tells it apart then) with the limits of its line, which hold from now on.
+  // By the name of a token ("" if it has none, `id` tells it apart then) with the limits of its
+  // line, which hold from now on.
   CallerPtr WithLimits(absl::string_view id, absl::string_view name, const CallerLimits& limits);
   CallerPtr ByCertificate(absl::string_view subject);
   // An address as AddressName() gives it, or kAnonymous.
@@ -48,7 +51,8 @@ class Callers {
     int64_t refused = 0;
     int64_t in_flight = 0;
   };
-  // The busiest by their names, then "unnamed", all tokens without a name, then "other". Chooses them anew.
+  // The busiest by their names, then "unnamed", all tokens without a name, then "other". Chooses
+  // them anew.
   std::vector<Level> Levels();
 
  private:

@@ -17,8 +17,8 @@
 
 namespace sru::server::calls {
 
-// The share of a budget that one caller holds: at most kMost times what is free, so that there is always something left for others. Alone it gets
-// four fifths, one of two four ninths.
+// The share of a budget that one caller holds: at most kMost times what is free, so that there is
+// always something left for others. Alone it gets four fifths, one of two four ninths.
 class ByteShare {
  public:
   static constexpr int64_t kMost = 4;

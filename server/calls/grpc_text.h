@@ -1,4 +1,5 @@
-// Values of headers and trailers in the form that gRPC's protocol gives them, over HTTP/2 and in gRPC-Web. Pure functions.
+// Values of headers and trailers in the form that gRPC's protocol gives them, over HTTP/2 and in
+// gRPC-Web. Pure functions.
 #ifndef SRU_SERVER_CALLS_GRPC_TEXT_H_
 #define SRU_SERVER_CALLS_GRPC_TEXT_H_
 
@@ -9,7 +10,8 @@
 
 namespace sru::server::calls {
 
-// Reads a grpc-timeout: at most eight digits and a unit (HMSmun). Returns an infinite duration for anything else, as gRPC's library does.
+// Reads a grpc-timeout: at most eight digits and a unit (HMSmun). Returns an infinite duration for
+// anything else, as gRPC's library does.
 absl::Duration ParseGrpcTimeout(absl::string_view text);
 
 // Encodes a grpc-message.

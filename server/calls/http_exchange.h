@@ -1,5 +1,6 @@
-// HttpExchange and HttpHandler: a request over HTTP that is no call of gRPC's protocol, and who answers it: an Exchange and a CallHandler whose
-// one message is the body, and whose answer has an HTTP status in place of a call's.
+// HttpExchange and HttpHandler: a request over HTTP that is no call of gRPC's protocol, and who
+// answers it: an Exchange and a CallHandler whose one message is the body, and whose answer has an
+// HTTP status in place of a call's.
 //
 //   Transport                         Handler
 //   start(exchange)               ->  makes the handler; it may SetHead() and Finish() at once
@@ -21,8 +22,8 @@ namespace sru::server::calls {
 
 class HttpHandler : public CallHandler {
  public:
-  // At most once. kResourceExhausted: it is too long; kUnavailable: there is no memory for it; kDeadlineExceeded: it did not come in
-  // time; kCancelled: the client is gone.
+  // At most once. kResourceExhausted: it is too long; kUnavailable: there is no memory for it;
+  // kDeadlineExceeded: it did not come in time; kCancelled: the client is gone.
   virtual void OnBody(absl::StatusOr<absl::Cord> body) = 0;
   void OnMessage(std::optional<absl::Cord> /*message*/) final {}
 
@@ -30,7 +31,8 @@ class HttpHandler : public CallHandler {
   ~HttpHandler() = default;
 };
 
-// method() is the target: path and query. Parts that are written are not empty, and the end has neither headers nor trailers.
+// method() is the target: path and query. Parts that are written are not empty, and the end has
+// neither headers nor trailers.
 class HttpExchange : public Exchange {
  public:
   virtual absl::string_view verb() const = 0;  // "POST"

@@ -76,8 +76,8 @@ class LocalCalls::Running {
   Calls calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One thread at a time is in Pump() and runs what comes next, so that neither the call nor its caller is entered twice, and no function
-// calls the other in a circle.
+// One thread at a time is in Pump() and runs what comes next, so that neither the call nor its
+// caller is entered twice, and no function calls the other in a circle.
 class LocalCalls::LocalExchange final : public Exchange,
                                         public LocalStream,
                                         public std::enable_shared_from_this<LocalExchange> {

@@ -1,7 +1,10 @@
-// LocalCalls: calls that the server makes of its own methods, in the same process and without a channel: those of requests over HTTP and of
-// the messages of a ModelStreamInfer. Methods with a stream of requests cannot be called. The caller's thread parses the request; the answer comes to a function, on the thread that made it.
+// LocalCalls: calls that the server makes of its own methods, in the same process and without a
+// channel: those of requests over HTTP and of the messages of a ModelStreamInfer. Methods with a
+// stream of requests cannot be called. The caller's thread parses the request; the answer comes to
+// a function, on the thread that made it.
 //
-//   calls.Unary(*methods.Find("/sru.v1.InferenceService/Classify"), request, info, [](LocalAnswer answer) { ... });
+//   calls.Unary(*methods.Find("/sru.v1.InferenceService/Classify"), request, info,
+//               [](LocalAnswer answer) { ... });
 //
 // Thread-safe.
 #ifndef SRU_SERVER_CALLS_LOCAL_CALLS_H_
@@ -43,11 +46,12 @@ class LocalCall {
   virtual void Cancel() = 0;
 };
 
-// A call with any number of answers, which come one by one as they are asked for: a method that waits for its caller waits for ours.
+// A call with any number of answers, which come one by one as they are asked for: a method that
+// waits for its caller waits for ours.
 class LocalStream : public LocalCall {
  public:
-  // Asks for the next message: `on_message` or `on_done` follows. Call it once at the start and once after each message; it may be
-  // called within `on_message`.
+  // Asks for the next message: `on_message` or `on_done` follows. Call it once at the start and
+  // once after each message; it may be called within `on_message`.
   virtual void Next() = 0;
 };
 
@@ -62,17 +66,18 @@ class LocalCalls {
   LocalCalls(const LocalCalls&) = delete;
   LocalCalls& operator=(const LocalCalls&) = delete;
 
-  // `done` is called once, possibly before this returns; with UNAVAILABLE after Close(). It must not throw. `method` outlives the call.
+  // `done` is called once, possibly before this returns; with UNAVAILABLE after Close(). It must
+  // not throw. `method` outlives the call.
   std::shared_ptr<LocalCall> Unary(const Method& method, absl::Cord request, LocalCallInfo info,
                                    OnDone done);
 
-  // The functions are called one at a time and must not throw. `done` is called once, last, and not before the returned stream's Next() or
-  // Cancel() was called, unless after Close().
+  // The functions are called one at a time and must not throw. `done` is called once, last, and not
+  // before the returned stream's Next() or Cancel() was called, unless after Close().
   std::shared_ptr<LocalStream> ServerStream(const Method& method, absl::Cord request,
                                             LocalCallInfo info, OnMessage on_message, OnDone done);
 
-  // Refuses what comes later, cancels what still runs after `grace`, and waits until it has ended. A call's `done` has
-  // returned by then.
+  // Refuses what comes later, cancels what still runs after `grace`, and waits until it has ended.
+  // A call's `done` has returned by then.
   void Close(absl::Duration grace = absl::ZeroDuration());
 
  private:

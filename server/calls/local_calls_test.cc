@@ -312,7 +312,8 @@ TEST(MessageCordTest, AMessageInPiecesIsReadAsAWhole) {
   EXPECT_EQ(request.ByteSizeLong(), 0U);
 }
 
-// A call that is answered on another thread while the one that started it is still in its reaction: either may be the last that holds it.
+// A call that is answered on another thread while the one that started it is still in its reaction:
+// either may be the last that holds it.
 TEST(LocalCallsTest, EitherThreadMayEndACall) {
   class Call final : public CallHandler {
    public:

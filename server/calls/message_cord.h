@@ -7,7 +7,8 @@
 
 namespace sru::server::calls {
 
-// False if the bytes are not such a message, or if the thread's work was interrupted (server/base/interruption.h) meanwhile.
+// False if the bytes are not such a message, or if the thread's work was interrupted
+// (server/base/interruption.h) meanwhile.
 bool ParseCord(const absl::Cord& bytes, google::protobuf::MessageLite* message);
 
 // In one piece. False if the message is too large for protobuf.

@@ -1,4 +1,5 @@
-// Method: a row of the table of methods: what a transport and a gateway must know of a method to serve it.
+// Method: a row of the table of methods: what a transport and a gateway must know of a method to
+// serve it.
 #ifndef SRU_SERVER_CALLS_METHOD_H_
 #define SRU_SERVER_CALLS_METHOD_H_
 

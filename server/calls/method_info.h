@@ -1,5 +1,6 @@
-// The static facts of the methods of the server's services: the half of the table of methods that needs no call (method.h has the other).
-// Names, metrics' labels, routes over HTTP, the hints of refusals and the boxes of the status page follow from it.
+// The static facts of the methods of the server's services: the half of the table of methods that
+// needs no call (method.h has the other). Names, metrics' labels, routes over HTTP, the hints of
+// refusals and the boxes of the status page follow from it.
 #ifndef SRU_SERVER_CALLS_METHOD_INFO_H_
 #define SRU_SERVER_CALLS_METHOD_INFO_H_
 

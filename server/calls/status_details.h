@@ -8,8 +8,9 @@
 
 namespace sru::server::calls {
 
-// The details of an error that says when to come back (server/base/retry.h): a serialized google.rpc.Status with a
-// google.rpc.RetryInfo, which gRPC sends as the trailer grpc-status-details-bin. Empty for any other status.
+// The details of an error that says when to come back (server/base/retry.h): a serialized
+// google.rpc.Status with a google.rpc.RetryInfo, which gRPC sends as the trailer
+// grpc-status-details-bin. Empty for any other status.
 std::string StatusDetails(const absl::Status& status);
 
 }  // namespace sru::server::calls

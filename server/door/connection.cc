@@ -18,7 +18,8 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How long a peer may take for its TLS handshake, and for its HTTP/2 preface with its SETTINGS and the ACK of ours.
+// How long a peer may take for its TLS handshake, and for its HTTP/2 preface with its SETTINGS and
+// the ACK of ours.
 constexpr seconds kHandshakeTimeout(10);
 constexpr seconds kPrefaceTimeout(10);
 // A peer that has said nothing for this long is asked, and has so long to answer.
@@ -26,28 +27,35 @@ constexpr seconds kKeepaliveTime(60);
 constexpr seconds kKeepaliveTimeout(20);
 // Until the final GOAWAY follows the first one, if the peer acknowledges no ping.
 constexpr seconds kGoAwayTimeout(1);
-// How long a connection that ends waits for its peer to close it, so that what was sent last arrives.
+// How long a connection that ends waits for its peer to close it, so that what was sent last
+// arrives.
 constexpr seconds kLingerTimeout(1);
-// A client that has given up its first call before it left opens a stream within this, or its connection ends.
+// A client that has given up its first call before it left opens a stream within this, or its
+// connection ends.
 constexpr milliseconds kOpenTimeout(500);
 
 constexpr seconds kTimesLeftWindow(1);
 constexpr milliseconds kRefusalsWindow(100);
 constexpr int kMaxPingStrikes = 2;
-// A header list far beyond its limit counts as so many resets: a frame of some kilobytes can become megabytes of fields.
+// A header list far beyond its limit counts as so many resets: a frame of some kilobytes can become
+// megabytes of fields.
 constexpr double kEndlessHeadersResets = 100;
 constexpr size_t kSmallData = 64;
 // Of all streams of a connection together; what the streams hold is bounded by themselves.
 constexpr int32_t kConnectionWindow = 4 << 20;
 constexpr int32_t kStreamWindow = 65535;  // as HTTP/2 has it
 constexpr size_t kMostStreamWindow = 1 << 20;
-// This part of what an address may take is for the answers of one connection that its peer does not take.
+// This part of what an address may take is for the answers of one connection that its peer does not
+// take.
 constexpr int64_t kAnswersPart = 4;
-// Bytes that are framed and written in one turn: on the loopback device, where writing is receiving too, they take a third of a millisecond.
+// Bytes that are framed and written in one turn: on the loopback device, where writing is receiving
+// too, they take a third of a millisecond.
 constexpr size_t kGatheredBytes = 64 << 10;
-// How many pieces of less than a portion are read in one turn: TLS gives records, and may hold more than the socket shows.
+// How many pieces of less than a portion are read in one turn: TLS gives records, and may hold more
+// than the socket shows.
 constexpr int kReadsPerTurn = 4;
-// Read at a time where messages may be packed: they become a thousand times as much, 2 MB, which takes a loop milliseconds.
+// Read at a time where messages may be packed: they become a thousand times as much, 2 MB, which
+// takes a loop milliseconds.
 constexpr size_t kPackedReadBytes = 2 << 10;
 // A peer that does not take its answers is read up to this many bytes.
 constexpr size_t kReadWhileBlocked = 64 << 10;
@@ -452,7 +460,8 @@ void Connection::FinishGoAway() {
 void Connection::CloseIfDone() {
   if (state_ != State::kOpen || nghttp2_session_want_write(session_) != 0) return;
   if (go_away_ == GoAway::kFinal && num_streams_ == 0) return BeginLinger(cause_);
-  // nghttp2 has ended the session for an error, or the client has said goodbye. Without streams, it also wants nothing after the door's own.
+  // nghttp2 has ended the session for an error, or the client has said goodbye. Without streams, it
+  // also wants nothing after the door's own.
   if ((go_away_ == GoAway::kNot || num_streams_ > 0) && nghttp2_session_want_read(session_) == 0) {
     if (got_goodbye_ && !framed_go_away_) return BeginLinger(CloseCause::kPeer);
     SayClosed(&context_, *peer_, "protocol");

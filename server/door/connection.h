@@ -1,12 +1,15 @@
-// Connection: a socket, TLS, an HTTP/2 session of nghttp2, and the streams on it. It lives on one loop.
+// Connection: a socket, TLS, an HTTP/2 session of nghttp2, and the streams on it. It lives on one
+// loop.
 //
-// Reading. What arrives is read in portions of 16 KiB into a buffer of the loop, so a connection that is idle holds none. Where more waits than
-// a portion, callers take turns, not connections: a caller is known by its last call. While the peer does not take what is written, little
-// more is read of it.
+// Reading. What arrives is read in portions of 16 KiB into a buffer of the loop, so a connection
+// that is idle holds none. Where more waits than a portion, callers take turns, not connections: a
+// caller is known by its last call. While the peer does not take what is written, little more is
+// read of it.
 //
-// Time. Each wait for the peer has a deadline: TLS handshake, HTTP/2 preface, the rest of a header block, the bytes of a call's message,
-// acknowledgements of pings, taking what is sent. One timer looks after all of them: it is set to the earliest, and what has become late
-// meanwhile sets it again.
+// Time. Each wait for the peer has a deadline: TLS handshake, HTTP/2 preface, the rest of a header
+// block, the bytes of a call's message, acknowledgements of pings, taking what is sent. One timer
+// looks after all of them: it is set to the earliest, and what has become late meanwhile sets it
+// again.
 #ifndef SRU_SERVER_DOOR_CONNECTION_H_
 #define SRU_SERVER_DOOR_CONNECTION_H_
 
@@ -90,7 +93,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // The stream's OnFlushed() is called when all that is framed by then has been written.
   void FlushLater(Stream* stream);
   void WriteSoon() { loop_.WriteLater(this); }
-  // The memory of an answer until it is framed. False if the connection has too much that its peer does not take, or if there is none.
+  // The memory of an answer until it is framed. False if the connection has too much that its peer
+  // does not take, or if there is none.
   [[nodiscard]] bool TakeForAnswer(int64_t bytes);
   void GiveForAnswer(int64_t bytes);
   // Bytes of the stream are used, so that the client may send as many more.
@@ -107,8 +111,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void OnRefused() { last_refused_ = last_read_; }
   // A message has arrived whole.
   void OnMessage();
-  // One call more or less is being worked on. Without any, the connection may make way for another one: what a client does not send, or take, must
-  // not keep others out.
+  // One call more or less is being worked on. Without any, the connection may make way for another
+  // one: what a client does not send, or take, must not keep others out.
   void OnBusy(int change) { place_.set_idle((num_busy_ += change) == 0); }
   // A call of this caller has begun.
   void OnCaller(const callers::Caller* caller) {
@@ -157,16 +161,19 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // Leaves all that the connection is listed in, and its owner.
   void Leave(CloseCause cause);
   void FailHandshake(const std::string& error);
-  // Whether the client's certificate, if it has one, is still accepted. It was when the handshake began.
+  // Whether the client's certificate, if it has one, is still accepted. It was when the handshake
+  // began.
   bool IsTrusted() const;
   void AwaitReadable();
   void AwaitWritable(Descriptor::wait_type event = Descriptor::wait_write);
-  // Goes on after a time in which nothing was read: the stream may hold bytes that the socket no longer has.
+  // Goes on after a time in which nothing was read: the stream may hold bytes that the socket no
+  // longer has.
   void ReadOn();
   void OnReady();
   // Where the next bytes are read to.
   absl::Span<char> ReadBuffer();
-  // Reads what the socket has. Empty: nothing has come yet, and the connection waits for it, or is closed.
+  // Reads what the socket has. Empty: nothing has come yet, and the connection waits for it, or is
+  // closed.
   absl::string_view ReadNow();
   void ReadSome();
   // Reads on when it is its caller's turn.
@@ -181,7 +188,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void CallFlushed(bool ok);
   // Ends the session with a GOAWAY of this code, and then the connection.
   void Terminate(uint32_t code, CloseCause cause);
-  // Frames what comes before a GOAWAY that was submitted, and it, to be written as the peer takes it.
+  // Frames what comes before a GOAWAY that was submitted, and it, to be written as the peer takes
+  // it.
   void FrameGoAway();
   void BeginLinger(CloseCause cause);
   void EndStreams();
@@ -211,7 +219,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   bool reading_ = false;                  // waits until it can be read
   bool writing_ = false;                  // waits until it can be written
   bool in_turn_ = false;                  // waits for ReadInTurn()
-  // ReadInTurn() waits for the turn of this caller. Connections of an address that have had no call share one.
+  // ReadInTurn() waits for the turn of this caller. Connections of an address that have had no call
+  // share one.
   const void* last_caller_ = &context_;
 
   boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<AllStreams>>,

@@ -6,8 +6,8 @@
 
 namespace sru::server::door {
 
-// Compresses a message with gzip, in favor of speed. False, and the message stays as it is, if that would take as many bytes as the message,
-// or if there is no memory. Thread-safe.
+// Compresses a message with gzip, in favor of speed. False, and the message stays as it is, if that
+// would take as many bytes as the message, or if there is no memory. Thread-safe.
 bool Gzip(absl::Cord* message);
 
 }  // namespace sru::server::door

@@ -40,32 +40,38 @@ struct DoorOptions {
   std::function<calls::CallHandler*(calls::Exchange* exchange, calls::MethodId method,
                                     const absl::Status& refusal)>
       refused;
-  // A call ends before it has a handler, and its caller is known or none is asked for. Counts it, and gives what is sent. Null: the status alone is sent.
+  // A call ends before it has a handler, and its caller is known or none is asked for. Counts it,
+  // and gives what is sent. Null: the status alone is sent.
   std::function<calls::CallEnd(const calls::Exchange& exchange, const absl::Status& status)>
       on_failed;
-  // Makes the handler of a request over HTTP/2 that is no gRPC call. Null: it is answered with a status that says so.
+  // Makes the handler of a request over HTTP/2 that is no gRPC call. Null: it is answered with a
+  // status that says so.
   std::function<calls::HttpHandler*(calls::HttpExchange* exchange)> start_http;
-  // Takes over a connection that speaks HTTP/1.1: `bytes` reads and writes it, `received` is what was read of it. Null: it is closed.
+  // Takes over a connection that speaks HTTP/1.1: `bytes` reads and writes it, `received` is what
+  // was read of it. Null: it is closed.
   std::function<void(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
                      std::string received)>
       on_http1;
   // Turns TLS on: gives the context for a connection that has just come.
   std::function<std::shared_ptr<ssl_ctx_st>()> tls_context;
-  // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection after it had sent something, or its time
-  // was up.
+  // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection
+  // after it had sent something, or its time was up.
   std::function<void(const std::string& detail, const std::string& peer)> on_handshake_failure;
-  // A connection was closed because there are too many, when that of `peer` came. `reason` is one of connection_table.h.
+  // A connection was closed because there are too many, when that of `peer` came. `reason` is one
+  // of connection_table.h.
   std::function<void(absl::string_view reason, const std::string& peer)> on_refused;
   // A connection is closed because the answer of a call was not taken in time.
   std::function<void(absl::string_view method, const std::string& peer)> on_not_taken;
 
   transport::ConnectionLimits limits;
-  // The table that it shares with other ports, which must outlive it; null: the door has its own, of `limits`.
+  // The table that it shares with other ports, which must outlive it; null: the door has its own,
+  // of `limits`.
   transport::ConnectionTable* connections = nullptr;
   uint32_t max_message_bytes = 4 << 20;
   bool allow_compression = false;
   bool asks_for_tokens = false;  // of requests that are no calls, too
-  // A stream waits this long for bytes that it needs: its header, its first message, the rest of one.
+  // A stream waits this long for bytes that it needs: its header, its first message, the rest of
+  // one.
   absl::Duration bytes_timeout = absl::Seconds(30);
   absl::Duration send_timeout = absl::InfiniteDuration();
 };
@@ -77,8 +83,8 @@ struct DoorContext {
   SideThreads& side;
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
-  // Calls without a token, such as those of the health service, and bodies without one that arrive, have a part of their own: an eighth of that, and
-  // one address a quarter of this eighth.
+  // Calls without a token, such as those of the health service, and bodies without one that arrive,
+  // have a part of their own: an eighth of that, and one address a quarter of this eighth.
   MemoryCount open_memory;
   AddressMemory open_memory_of;
   transport::ConnectionTable own_connections;

@@ -1,5 +1,6 @@
-// FloodGuard: counts what a peer can make us do for nearly nothing, and says when it is more than any honest client does. Each kind has a rate
-// beyond which the connection ends. What a client honestly does besides calls grows with its calls, so each call and each answer earns it more.
+// FloodGuard: counts what a peer can make us do for nearly nothing, and says when it is more than
+// any honest client does. Each kind has a rate beyond which the connection ends. What a client
+// honestly does besides calls grows with its calls, so each call and each answer earns it more.
 //
 // Used by one thread.
 #ifndef SRU_SERVER_DOOR_FLOOD_GUARD_H_
@@ -71,7 +72,8 @@ class FloodGuard {
     double burst;
     double per_second;
   };
-  // In the order of Flood. What remains of a flood below these rates takes a few hundredths of a core.
+  // In the order of Flood. What remains of a flood below these rates takes a few hundredths of a
+  // core.
   static constexpr std::array<Rate, kNumFloods> kRates = {{
       {10000, 5000},
       {1000, 100},

@@ -1,11 +1,13 @@
 // FrameFilter: looks at the frames of a connection before nghttp2 does.
 //
-// It leaves a frame out that gRPC's clients send and HTTP/2 forbids: a RST_STREAM for a stream that they gave up before they had opened it.
-// nghttp2 would end the connection for it, with all of its calls; gRPC's servers ignore it. A connection of which nothing else comes is for
-// its owner to end.
+// It leaves a frame out that gRPC's clients send and HTTP/2 forbids: a RST_STREAM for a stream that
+// they gave up before they had opened it. nghttp2 would end the connection for it, with all of its
+// calls; gRPC's servers ignore it. A connection of which nothing else comes is for its owner to
+// end.
 //
-// It finds errors that nghttp2 lets pass: PRIORITY of stream 0, a CONTINUATION that is too large, and frames for streams that the client has
-// ended or passed over. Such streams are remembered as long as there are few of them since.
+// It finds errors that nghttp2 lets pass: PRIORITY of stream 0, a CONTINUATION that is too large,
+// and frames for streams that the client has ended or passed over. Such streams are remembered as
+// long as there are few of them since.
 //
 // Used by one thread.
 #ifndef SRU_SERVER_DOOR_FRAME_FILTER_H_
@@ -26,8 +28,9 @@ namespace sru::server::door {
 
 class FrameFilter {
  public:
-  // Passes bytes of a connection, from its preface on, to `take(bytes)`, maybe in several parts. Before, each frame is shown to
-  // `see(type, flags, length)`. A false of either ends it, and so does an error.
+  // Passes bytes of a connection, from its preface on, to `take(bytes)`, maybe in several parts.
+  // Before, each frame is shown to `see(type, flags, length)`. A false of either ends it, and so
+  // does an error.
   template <typename See, typename Take>
   bool Pass(absl::string_view bytes, const See& see, const Take& take) {
     size_t begin = 0;  // of what is to be passed on

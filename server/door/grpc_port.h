@@ -1,4 +1,5 @@
-// GrpcPort: a port that takes gRPC calls, whatever serves it: NativeDoor, or GrpcDoor with gRPC's library.
+// GrpcPort: a port that takes gRPC calls, whatever serves it: NativeDoor, or GrpcDoor with gRPC's
+// library.
 //
 // All functions are thread-safe; the caller keeps their order.
 #ifndef SRU_SERVER_DOOR_GRPC_PORT_H_
@@ -25,14 +26,15 @@ class GrpcPort {
   virtual const ListenAddress& address() const = 0;
   virtual Counts counts() const = 0;
 
-  // Other tokens or certificates are in use: soon ends the connections, and the streams of messages, of callers that are no longer accepted.
-  // gRPC's library does not.
+  // Other tokens or certificates are in use: soon ends the connections, and the streams of
+  // messages, of callers that are no longer accepted. gRPC's library does not.
   virtual void Recheck() {}
-  // Takes the connections that wait, closes the listening sockets and asks all connections to go elsewhere (GOAWAY). Returns when no new call
-  // can come, or after a second. Calls that have come are answered. gRPC's library does so in Shutdown() only.
+  // Takes the connections that wait, closes the listening sockets and asks all connections to go
+  // elsewhere (GOAWAY). Returns when no new call can come, or after a second. Calls that have come
+  // are answered. gRPC's library does so in Shutdown() only.
   virtual void BeginDrain() {}
-  // After BeginDrain(): answers the calls whose messages have not come whole; their clients can ask another server. gRPC's library cancels them
-  // in Shutdown().
+  // After BeginDrain(): answers the calls whose messages have not come whole; their clients can ask
+  // another server. gRPC's library cancels them in Shutdown().
   virtual void RefuseRest() {}
   // Waits until no answer waits to be sent; false after `timeout`.
   virtual bool WaitUntilSent(absl::Duration timeout) const = 0;

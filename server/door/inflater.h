@@ -25,8 +25,9 @@ class Inflater {
   Inflater(const Inflater&) = delete;
   Inflater& operator=(const Inflater&) = delete;
 
-  // Takes some of the bytes, and appends at most 64 KiB to `unpacked`. To be called until all bytes are taken and has_more() is false.
-  // kResourceExhausted beyond the bound; kInternal for bytes that are not packed as they should be.
+  // Takes some of the bytes, and appends at most 64 KiB to `unpacked`. To be called until all bytes
+  // are taken and has_more() is false. kResourceExhausted beyond the bound; kInternal for bytes
+  // that are not packed as they should be.
   absl::Status Add(absl::string_view* bytes, absl::Cord* unpacked);
   // Whether bytes that were taken may give more.
   bool has_more() const { return has_more_; }

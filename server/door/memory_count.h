@@ -1,5 +1,6 @@
-// MemoryCount: bytes that were taken, and a bound on them. Counts form a chain, such as connection, caller, process: what is taken from one
-// is taken from those above it, and none goes beyond its bound.
+// MemoryCount: bytes that were taken, and a bound on them. Counts form a chain, such as connection,
+// caller, process: what is taken from one is taken from those above it, and none goes beyond its
+// bound.
 //
 // Thread-safe. A change costs one atomic addition for each count of the chain.
 #ifndef SRU_SERVER_DOOR_MEMORY_COUNT_H_

@@ -12,7 +12,8 @@
 namespace sru::server::door {
 namespace {
 
-// Up to this size a message that comes in one piece is copied into the cord, which is one allocation.
+// Up to this size a message that comes in one piece is copied into the cord, which is one
+// allocation.
 constexpr uint32_t kCopiedBytes = 4 << 10;
 // Bytes are charged in parts of this size.
 constexpr int64_t kChargeStep = 64 << 10;

@@ -1,8 +1,10 @@
-// MessageReader: makes messages of the bytes of a call: five bytes in front of each say whether it is packed and how long it is.
+// MessageReader: makes messages of the bytes of a call: five bytes in front of each say whether it
+// is packed and how long it is.
 //
-// Memory. A message is gathered in one buffer of its announced size, however small the pieces are in which it comes. What has arrived of it is
-// taken from a MemoryCount until the message is handed on; what was announced and does not come takes nothing. A packed message is unpacked
-// while it arrives, under the same bounds.
+// Memory. A message is gathered in one buffer of its announced size, however small the pieces are
+// in which it comes. What has arrived of it is taken from a MemoryCount until the message is handed
+// on; what was announced and does not come takes nothing. A packed message is unpacked while it
+// arrives, under the same bounds.
 //
 // Used by one thread.
 #ifndef SRU_SERVER_DOOR_MESSAGE_READER_H_
@@ -37,8 +39,9 @@ class MessageReader {
   void set_max_bytes(uint32_t max_bytes) { max_bytes_ = max_bytes; }
   void set_encoding(Encoding encoding) { encoding_ = encoding; }
 
-  // Takes bytes up to the end of the message, and returns how many. After an error the call ends with it: kResourceExhausted for a message
-  // that is too large, or for which there is no memory; kInternal for what is no message.
+  // Takes bytes up to the end of the message, and returns how many. After an error the call ends
+  // with it: kResourceExhausted for a message that is too large, or for which there is no memory;
+  // kInternal for what is no message.
   absl::Status Take(absl::string_view bytes, size_t* taken);
 
   // True if a message is complete; it then has to be taken before further bytes.

@@ -15,7 +15,8 @@
 namespace sru::server::door {
 namespace {
 
-// What one address may take of the memory for what arrives. More than half, as all clients may come through one proxy.
+// What one address may take of the memory for what arrives. More than half, as all clients may come
+// through one proxy.
 constexpr int64_t kAddressPart = 4;
 constexpr int64_t kAddressParts = 5;
 constexpr int64_t kOpenPart = 8;
@@ -144,7 +145,8 @@ void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
   AcceptedSocket socket(fd, address);
   if (fd >= max_file_) {  // counted before its peer can notice that it is closed
     context_.options.on_refused(transport::kTooManyOpen, socket.peer());
-    // Another one makes way, soon: until then this one has a descriptor of those that are kept back.
+    // Another one makes way, soon: until then this one has a descriptor of those that are kept
+    // back.
     if (fd >= max_file_ + transport::kReservedFiles / 4 || !context_.connections.MakeRoom()) return;
   }
   shelves_[loops_.Least()]->Add(std::move(socket));
@@ -182,7 +184,8 @@ void NativeDoor::Shutdown(absl::Duration grace) {
   if (!context_.draining) BeginDrain();
   Await(grace, [this] { return OpenOnShelves() == 0; });
   OnEachLoop(&Shelf::CloseAll);
-  // Calls learn that their callers are gone, and end; the loops forget what they were to do with the shelves.
+  // Calls learn that their callers are gone, and end; the loops forget what they were to do with
+  // the shelves.
   Await(absl::InfiniteDuration(), [this] {
     return OpenOnShelves() == 0 && context_.streams.load() == 0 && context_.announced.load() == 0;
   });

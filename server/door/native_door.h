@@ -1,5 +1,6 @@
-// NativeDoor: a port that speaks gRPC over HTTP/2 without gRPC's library: nghttp2, OpenSSL and event loops. It starts the calls of a method
-// table and gives each an Exchange of its own (stream.h).
+// NativeDoor: a port that speaks gRPC over HTTP/2 without gRPC's library: nghttp2, OpenSSL and
+// event loops. It starts the calls of a method table and gives each an Exchange of its own
+// (stream.h).
 //
 //   LoopSet loops(threads, side_threads, metrics.Watch());
 //   MemoryCount memory(bytes);
@@ -38,7 +39,8 @@ using transport::LoopSet;
 
 class NativeDoor final : public GrpcPort {
  public:
-  // Binds and listens. kUnavailable names `flag`, the address and why it cannot be listened on. `loops` and `memory` must outlive the door.
+  // Binds and listens. kUnavailable names `flag`, the address and why it cannot be listened on.
+  // `loops` and `memory` must outlive the door.
   static absl::StatusOr<std::unique_ptr<NativeDoor>> Open(absl::string_view flag,
                                                           ListenAddress address,
                                                           DoorOptions options, LoopSet* loops,

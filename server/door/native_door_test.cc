@@ -72,7 +72,8 @@ std::string FrameOf(uint8_t type, uint8_t flags, uint32_t stream, absl::string_v
 // A client that says exactly what a test wants. Headers are literals, so that no state is needed.
 class RawClient {
  public:
-  // `begins` sends the preface, after the handshake if there is `tls`. Otherwise the test does both.
+  // `begins` sends the preface, after the handshake if there is `tls`. Otherwise the test does
+  // both.
   explicit RawClient(int port, bool begins = true, SSL_CTX* tls = nullptr)
       : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};

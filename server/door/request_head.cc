@@ -92,7 +92,8 @@ void RequestHead::AddCustom(absl::string_view name, absl::string_view value, siz
     fields_.push_back({kept_name, Keep(value)});
     return;
   }
-  // Several values of one key may come as one, with commas between them. Each takes as much as a field of its own.
+  // Several values of one key may come as one, with commas between them. Each takes as much as a
+  // field of its own.
   list_bytes_ -= kFieldBytes;
   for (const absl::string_view one : absl::StrSplit(value, ',')) {
     list_bytes_ += kFieldBytes;

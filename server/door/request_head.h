@@ -27,9 +27,10 @@ class RequestHead {
   // Returns how much memory the head takes.
   size_t memory_bytes() const { return text_.capacity() + fields_.capacity() * sizeof(Field); }
 
-  // Finds a field that callers may set, or ":authority"; to be called after JoinRepeated(), which joins the values of one name with commas.
-  // Values of a name that ends with "-bin" are decoded, and the first one is found. Empty if there is none. Names that begin with "grpc-" are
-  // the protocol's own and not found.
+  // Finds a field that callers may set, or ":authority"; to be called after JoinRepeated(), which
+  // joins the values of one name with commas. Values of a name that ends with "-bin" are decoded,
+  // and the first one is found. Empty if there is none. Names that begin with "grpc-" are the
+  // protocol's own and not found.
   absl::string_view Find(absl::string_view name) const;
   // Returns the number of fields of that name.
   int Count(absl::string_view name) const;
@@ -46,7 +47,8 @@ class RequestHead {
   absl::string_view path() const { return View(path_); }
   absl::string_view verb() const { return View(verb_); }
   bool is_grpc() const { return is_grpc_; }  // by its content type
-  // Breaks a rule of HTTP/2: a value has space at an end, or "host" names another one than ":authority".
+  // Breaks a rule of HTTP/2: a value has space at an end, or "host" names another one than
+  // ":authority".
   bool is_malformed() const { return is_malformed_; }
   bool has_bad_binary() const { return has_bad_binary_; }  // a "-bin" header that is no base64
   absl::Duration timeout() const { return timeout_; }

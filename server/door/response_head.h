@@ -29,7 +29,8 @@ class HeaderList {
   void AddMetadata(const calls::Metadata& metadata);
   // ":status" and "content-type" of an answer to a call.
   void AddGrpcHead();
-  // Adds the status and the headers of an answer over HTTP. `headers` must live until the list is submitted.
+  // Adds the status and the headers of an answer over HTTP. `headers` must live until the list is
+  // submitted.
   void AddHttpHead(int status, const calls::Metadata& headers);
   // grpc-status and what belongs to it, and the trailers.
   void AddEnd(const calls::CallEnd& end);

@@ -24,9 +24,11 @@ namespace {
 constexpr uint32_t kProgressBytes = 16 << 10;
 // Beside its name and value (RFC 9113, 6.5.2).
 constexpr size_t kBesideField = 32;
-// How much longer than its bound a list of fields may be to be refused with a reason. Each byte of it is looked at.
+// How much longer than its bound a list of fields may be to be refused with a reason. Each byte of
+// it is looked at.
 constexpr size_t kMostIgnoredFields = 256 << 10;
-// Bodies without a token may have the memory of calls without one divided by this; the rest is for those of the health service.
+// Bodies without a token may have the memory of calls without one divided by this; the rest is for
+// those of the health service.
 constexpr int64_t kOpenBodiesPart = 2;
 // An address may take so much of it in any case.
 constexpr int64_t kFewOpenBytes = 16 * Stream::kStreamBytes;
@@ -400,7 +402,8 @@ bool Stream::RefuseQuickly(const absl::Cord& message) {
 void Stream::Deliver(std::optional<absl::Cord> message) {
   const bool is_long = message.has_value() && message->size() >= kLongMessage;
   if (message.has_value() && !is_long && RefuseQuickly(*message)) return;
-  // The reader has given its memory back, so another loop may have taken it. The call still waits for the message then.
+  // The reader has given its memory back, so another loop may have taken it. The call still waits
+  // for the message then.
   if (is_long && !memory_->Take(static_cast<int64_t>(message->size()))) {
     return Fail(NoMemoryToReceive());
   }

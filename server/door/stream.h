@@ -1,7 +1,10 @@
-// Stream: a call that comes over HTTP/2, or a request that is no call of gRPC's protocol, as an exchange. It lives on the loop of its connection: there all reactions of the call run, and
-// there everything happens that a call asks for on another thread. A long message is given to the call on a side thread.
+// Stream: a call that comes over HTTP/2, or a request that is no call of gRPC's protocol, as an
+// exchange. It lives on the loop of its connection: there all reactions of the call run, and there
+// everything happens that a call asks for on another thread. A long message is given to the call on
+// a side thread.
 //
-// A stream has two sides that end by themselves: nghttp2's stream, and the call. It is deleted when both have.
+// A stream has two sides that end by themselves: nghttp2's stream, and the call. It is deleted when
+// both have.
 #ifndef SRU_SERVER_DOOR_STREAM_H_
 #define SRU_SERVER_DOOR_STREAM_H_
 
@@ -67,8 +70,8 @@ class Stream final : public calls::HttpExchange,
 
   int32_t id() const { return id_; }
 
-  // The connection's side, within nghttp2's reactions. The stream may be gone after those that say so.
-  // Returns whether more fields may come: false for a list that no honest client sends.
+  // The connection's side, within nghttp2's reactions. The stream may be gone after those that say
+  // so. Returns whether more fields may come: false for a list that no honest client sends.
   bool OnHeader(absl::string_view name, absl::string_view value);
   void OnHead();
   void OnData(absl::string_view bytes);
@@ -78,16 +81,20 @@ class Stream final : public calls::HttpExchange,
   void OnClosed();
   // Gives the next bytes of the answer, as nghttp2 asks for them.
   ssize_t ReadAnswer(uint8_t* to, size_t size, uint32_t* flags);
-  // The end of the answer is framed. Returns whether the rest of the request is taken, else the client is asked not to send it.
+  // The end of the answer is framed. Returns whether the rest of the request is taken, else the
+  // client is asked not to send it.
   bool OnEndFramed();
 
-  // Outside of them. What was framed of the stream has been written, or never will be. It may be gone then.
+  // Outside of them. What was framed of the stream has been written, or never will be. It may be
+  // gone then.
   void OnFlushed(bool ok);
   // The client does not send what it has to send.
   void OnTooSlow();
-  // The server shuts down while the client is sending its message or body: says that another server is to be asked.
+  // The server shuts down while the client is sending its message or body: says that another server
+  // is to be asked.
   void RefuseRest();
-  // Other tokens or certificates are in use: ends a stream of messages whose caller is no longer accepted. `trusted`: its certificate is.
+  // Other tokens or certificates are in use: ends a stream of messages whose caller is no longer
+  // accepted. `trusted`: its certificate is.
   void Recheck(bool trusted);
 
   // Since when it waits for bytes of its client, or for its client to take an answer.
@@ -159,8 +166,8 @@ class Stream final : public calls::HttpExchange,
   void EndInput();
   // The client has to send another message within its time.
   void AwaitNext();
-  // Ends a call whose queue refuses it, before it is made. Returns whether it did. `message` is read
-  // here, so it must not be long.
+  // Ends a call whose queue refuses it, before it is made. Returns whether it did. `message` is
+  // read here, so it must not be long.
   bool RefuseQuickly(const absl::Cord& message);
   void Deliver(std::optional<absl::Cord> message);
   void WaitForBytes();
@@ -174,15 +181,18 @@ class Stream final : public calls::HttpExchange,
   void EndWithoutMessage(calls::CallEnd end);
   void Cancel();
   void SendHttpStatus(absl::string_view status);
-  // Takes of the memory of calls without a token, of which all that are of the same kind may have a part.
+  // Takes of the memory of calls without a token, of which all that are of the same kind may have a
+  // part.
   bool TakeOpen(int64_t bytes, int64_t part);
   // Gives that back, but for so many bytes.
   void GiveOpen(int64_t left);
   // Whether the call is being worked on, and its connection makes way for no other.
   void SetBusy(bool busy);
-  // Messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
+  // Messages of the answer are compressed. On the call's threads, and once a message was given on
+  // the loop's.
   bool compresses() const;
-  // Leaves a message for the loop. It is compressed here, since that may take longer than a loop should.
+  // Leaves a message for the loop. It is compressed here, since that may take longer than a loop
+  // should.
   void GiveMessage(absl::Cord message);
   // Takes the memory for a message of the answer; false if there is none.
   bool Charge(int64_t bytes);

@@ -17,8 +17,9 @@ namespace {
 
 constexpr char kAny[] = "*";
 
-// "*" lets clients add their own headers; OpenAI's client describes itself in several. Old browsers do not know "*", and it never covers
-// Authorization, so the headers that the protocols need are listed as well.
+// "*" lets clients add their own headers; OpenAI's client describes itself in several. Old browsers
+// do not know "*", and it never covers Authorization, so the headers that the protocols need are
+// listed as well.
 constexpr char kRequestHeaders[] =
     "Authorization, Content-Type, Connect-Protocol-Version, Connect-Timeout-Ms, "
     "Connect-Accept-Encoding, Grpc-Timeout, X-Grpc-Web, X-User-Agent, X-Request-Id, "
@@ -43,7 +44,8 @@ bool IsExtension(absl::string_view text, absl::string_view scheme) {
          });
 }
 
-// Origins are compared as texts, so an origin must be written as browsers send it: in lower case, without the scheme's default port.
+// Origins are compared as texts, so an origin must be written as browsers send it: in lower case,
+// without the scheme's default port.
 bool IsOrigin(absl::string_view text) {
   if (text == kAnyMozExtension || IsExtension(text, kChromeExtension) ||
       IsExtension(text, kMozExtension)) {

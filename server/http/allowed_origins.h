@@ -1,6 +1,7 @@
 // The origins of web pages, according to the browsers that send their requests.
 //
-// CORS: --allow_origins names the origins whose web pages may make calls; browsers learn that from headers of the answers.
+// CORS: --allow_origins names the origins whose web pages may make calls; browsers learn that from
+// headers of the answers.
 //
 // Pure functions.
 #ifndef SRU_SERVER_HTTP_ALLOWED_ORIGINS_H_
@@ -15,8 +16,9 @@
 
 namespace sru::server::http {
 
-// Parses the value of --allow_origins: "*", or origins as browsers send them, separated by commas. Those of extensions are chrome-extension://ID and
-// moz-extension://ID; "moz-extension://*" stands for all of Firefox's, since it draws an ID at each installation. kInvalidArgument names `flag`.
+// Parses the value of --allow_origins: "*", or origins as browsers send them, separated by commas.
+// Those of extensions are chrome-extension://ID and moz-extension://ID; "moz-extension://*" stands
+// for all of Firefox's, since it draws an ID at each installation. kInvalidArgument names `flag`.
 absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view flag,
                                                              absl::string_view text);
 

@@ -1,4 +1,5 @@
-// A request of an HttpExchange as an HttpCall: the same handlers answer what comes over HTTP/2 and over HTTP/1.1.
+// A request of an HttpExchange as an HttpCall: the same handlers answer what comes over HTTP/2 and
+// over HTTP/1.1.
 #ifndef SRU_SERVER_HTTP_EXCHANGE_CALL_H_
 #define SRU_SERVER_HTTP_EXCHANGE_CALL_H_
 

@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kMaxUnsentBytes = 64 << 10;
 // How much a client may still send while it does not take its answer.
 constexpr size_t kMaxIgnoredBytes = 256 << 10;
-// Later requests are read while one is answered until there is so much of them, and a piece of the socket's more.
+// Later requests are read while one is answered until there is so much of them, and a piece of the
+// socket's more.
 constexpr size_t kMaxPipelinedBytes = 1 << 10;
 // A buffer that has grown beyond this is given back.
 constexpr size_t kKeptBytes = 16 << 10;

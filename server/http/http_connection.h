@@ -69,7 +69,8 @@ class HttpConnection final : public transport::TableMember,
     virtual void OnAnswer(int status) = 0;
     // The same for one that the client has not taken in time.
     virtual void OnNotTaken(absl::string_view path, const std::string& peer) = 0;
-    // The body has `bytes` by now. False if there is no memory for them, or if the body has made way.
+    // The body has `bytes` by now. False if there is no memory for them, or if the body has made
+    // way.
     virtual bool ReserveBody(BodyPlace* place, size_t bytes, bool whole) = 0;
     virtual void ReleaseBody(BodyPlace* place) = 0;
     // Runs the job soon, on the connection's thread. Addresses, and their callers, take turns.
@@ -100,7 +101,8 @@ class HttpConnection final : public transport::TableMember,
   // The body, which has not come whole, has made way: answers the request without it. Thread-safe.
   void OnBodyMadeWay();
 
-  // The server stops: no request comes after that which is being answered. One whose body has not come whole is answered without it.
+  // The server stops: no request comes after that which is being answered. One whose body has not
+  // come whole is answered without it.
   void BeginStop();
 
   class Call;

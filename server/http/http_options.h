@@ -15,9 +15,9 @@ namespace sru::server::http {
 // to more machines than the gRPC port.
 enum class TryAccess {
   kOff,  // nobody
-  // Only from this machine: the connection comes from a loopback address, no proxy has forwarded it,
-  // and the page was opened as localhost or by a loopback address. A proxy on this machine that does
-  // not say that it forwards opens it to everybody.
+  // Only from this machine: the connection comes from a loopback address, no proxy has forwarded
+  // it, and the page was opened as localhost or by a loopback address. A proxy on this machine that
+  // does not say that it forwards opens it to everybody.
   kLocal,
   kAll,  // from everywhere, if the page was opened under a name that cannot be a stranger's
 };

@@ -65,7 +65,8 @@ class HttpRequestParser::Beast final : public http::basic_parser<true> {
     parser_.OnField(ToView(name), ToView(value));
     if (!parser_.error_.empty()) error = http::error::bad_field;
   }
-  // A recent Boost has this for what follows the last chunk. An older one does not, hence no `override`.
+  // A recent Boost has this for what follows the last chunk. An older one does not, hence no
+  // `override`.
   void on_trailer_field_impl(http::field /*field*/, View /*name*/, View /*value*/,
                              error_code& /*error*/) {}
   void on_header_impl(error_code& /*error*/) override {}

@@ -62,8 +62,8 @@ class HttpRequestParser {
   // have come whole.
   Result CheckChunkLines(absl::string_view text);
   void OnRequest(absl::string_view method, absl::string_view target, int version);
-  // Takes the scheme and the authority off a target in absolute form (RFC 9112, section 3.2.2). The authority is the host, whatever the
-  // field says. False if it is wrong.
+  // Takes the scheme and the authority off a target in absolute form (RFC 9112, section 3.2.2). The
+  // authority is the host, whatever the field says. False if it is wrong.
   bool TakeAuthority(absl::string_view* target);
   void OnField(absl::string_view name, absl::string_view value);
 

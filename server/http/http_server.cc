@@ -77,8 +77,9 @@ class Jobs final : public HttpJobs, public std::enable_shared_from_this<Jobs> {
   Loop* loop_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The memory of all bodies. When one does not fit, the oldest of those that have not come whole makes way, of the address whose such bodies
-// hold the most. An address that is alone with such bodies keeps them, and the one that does not fit is refused. Thread-safe.
+// The memory of all bodies. When one does not fit, the oldest of those that have not come whole
+// makes way, of the address whose such bodies hold the most. An address that is alone with such
+// bodies keeps them, and the one that does not fit is refused. Thread-safe.
 class BodyTable {
  public:
   explicit BodyTable(size_t limit) : limit_(limit) {}  // 0: none

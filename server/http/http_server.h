@@ -4,8 +4,9 @@
 //
 // Loops do all reading and writing, each for its own connections, so no connection can occupy a
 // thread. Headers, body and answer have a time limit as a whole, which bytes that trickle in do not
-// renew. An answer can be sent in parts while it is made. When all connections are taken, the oldest
-// one of the address that has the most, rather one without a call, is closed to make room for a new one.
+// renew. An answer can be sent in parts while it is made. When all connections are taken, the
+// oldest one of the address that has the most, rather one without a call, is closed to make room
+// for a new one.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_HTTP_SERVER_H_
@@ -63,9 +64,10 @@ class HttpServer final {
     int max_connections = 512;
     size_t max_header_bytes = 8 << 10;
     size_t max_body_bytes = 64 << 10;
-    // The sum of all bodies that are being read or whose calls are not answered. 0 = no bound. Over it, the oldest body that has not come whole
-    // makes way, of the address whose such bodies have the most bytes; an address that is alone with such bodies has its new ones
-    // refused. Their requests are answered with 503 and Retry-After.
+    // The sum of all bodies that are being read or whose calls are not answered. 0 = no bound. Over
+    // it, the oldest body that has not come whole makes way, of the address whose such bodies have
+    // the most bytes; an address that is alone with such bodies has its new ones refused. Their
+    // requests are answered with 503 and Retry-After.
     size_t max_total_body_bytes = 0;
     absl::Duration header_timeout = absl::Seconds(2);  // from their first byte to the last header
     absl::Duration body_timeout = absl::Seconds(5);    // for the whole body
@@ -74,7 +76,8 @@ class HttpServer final {
     // Until the client has taken all of an answer, or of one in parts what it has been sent so far.
     absl::Duration answer_timeout = absl::Seconds(10);
     absl::Duration idle_timeout = absl::Seconds(60);  // between two requests of a connection
-    // A connection that is older is closed after its answer, and one in parts is cut off when so much more has passed.
+    // A connection that is older is closed after its answer, and one in parts is cut off when so
+    // much more has passed.
     absl::Duration max_age = absl::InfiniteDuration();
     absl::Duration max_age_grace = absl::InfiniteDuration();
   };
@@ -83,7 +86,8 @@ class HttpServer final {
     Limits limits;
     // Must outlive the server, and its calls. Null: one loop of its own.
     transport::LoopSet* loops = nullptr;
-    // The table that it shares with other ports, which must outlive it; null: the server has its own, of `limits`.
+    // The table that it shares with other ports, which must outlive it; null: the server has its
+    // own, of `limits`.
     transport::ConnectionTable* connections = nullptr;
     // A connection carries any number of requests, one after the other. Bodies may be chunked. A
     // client that closes its side of the connection gets the answer to its last request. One that
@@ -95,7 +99,8 @@ class HttpServer final {
     std::function<std::shared_ptr<const PageResponse>(PageRequest* request)> check_headers;
     // The answer to what is no request; null: a line of text.
     std::function<PageResponse(int status, const std::string& text)> make_error;
-    // A connection was closed because there are too many, when that of `peer` came. `reason` is one of connection_table.h.
+    // A connection was closed because there are too many, when that of `peer` came. `reason` is one
+    // of connection_table.h.
     std::function<void(absl::string_view reason, const std::string& peer)> on_refused;
     // A connection is closed because the answer to a request was not taken in time. May be null.
     std::function<void(absl::string_view path, const std::string& peer)> on_not_taken;
@@ -113,7 +118,8 @@ class HttpServer final {
   // 500.
   using Handler = std::function<void(const std::shared_ptr<HttpCall>& call)>;
 
-  // kUnavailable names `flag`, the address and why the server cannot listen on it. Port 0 lets the system choose.
+  // kUnavailable names `flag`, the address and why the server cannot listen on it. Port 0 lets the
+  // system choose.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(absl::string_view flag,
                                                            const ListenAddress& address,
                                                            Options options, Handler handler);
@@ -122,7 +128,8 @@ class HttpServer final {
   // Like Stop().
   ~HttpServer();
 
-  // Takes over a connection from another port, on the loop that it stays on: `bytes` reads and writes it, `received` is what was read of it before.
+  // Takes over a connection from another port, on the loop that it stays on: `bytes` reads and
+  // writes it, `received` is what was read of it before.
   void Adopt(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
              std::string received);
   // Makes the handler of a request that comes another way than over HTTP/1.1.
@@ -131,8 +138,9 @@ class HttpServer final {
   // From now on, answers say that their connections are closed, and they are.
   void BeginDrain();
 
-  // Other tokens or certificates are in use (`tls_context`; null without TLS): soon closes the connections of clients whose certificate is no longer accepted, and those with an
-  // answer in parts to a request that Options::check_headers would refuse now.
+  // Other tokens or certificates are in use (`tls_context`; null without TLS): soon closes the
+  // connections of clients whose certificate is no longer accepted, and those with an answer in
+  // parts to a request that Options::check_headers would refuse now.
   void Recheck(const std::shared_ptr<ssl_ctx_st>& tls_context);
 
   // Stops listening and closes connections whose request is not complete; answers that are being

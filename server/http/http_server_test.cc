@@ -475,7 +475,8 @@ TEST_F(HttpServerTest, BodiesThatDoNotEndMakeWayForOthers) {
               AllOf(HasSubstr("503"), HasSubstr("UNAVAILABLE"), HasSubstr("Connection: close")));
   EXPECT_TRUE(PollUntil([&] { return server_->stats().body_bytes == 20000; }));
 
-  // The address with fewer bytes keeps its body while the first address takes what is left, and more.
+  // The address with fewer bytes keeps its body while the first address takes what is left, and
+  // more.
   const std::string few = Post("/a", std::string(11, 'y'));
   other.Send(few.substr(0, few.size() - 1));
   ASSERT_TRUE(PollUntil([&] { return server_->stats().body_bytes == 20010; }));

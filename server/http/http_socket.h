@@ -11,7 +11,8 @@
 
 namespace sru::server::http {
 
-// Owns `socket`, which `bytes` reads and writes and which does not block. `received` is what was read of `bytes` before.
+// Owns `socket`, which `bytes` reads and writes and which does not block. `received` is what was
+// read of `bytes` before.
 std::unique_ptr<HttpTransport> MakeTransport(transport::Loop* loop, int socket,
                                              std::unique_ptr<transport::ByteStream> bytes,
                                              std::string received);

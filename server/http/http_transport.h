@@ -29,7 +29,8 @@ class HttpTransport {
   // the parts must stay where they are.
   virtual Sent Write(absl::string_view first, absl::string_view second,
                      std::shared_ptr<User> user) = 0;
-  // The name that the client's certificate gives it (OwnerOf() in transport/tls_certificates.h); empty if it has shown none.
+  // The name that the client's certificate gives it (OwnerOf() in transport/tls_certificates.h);
+  // empty if it has shown none.
   virtual std::string CertificateName() const = 0;
   // Returns whether this context, too, accepts the client's certificate, if one was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* context) const = 0;

@@ -90,12 +90,14 @@ struct PageRequest {
   const void* caller = nullptr;
   // Likewise, in bytes. 0: a body is not read, and the handler gets an empty one.
   size_t max_body = std::numeric_limits<size_t>::max();
-  // Makes the body, in one piece; called at most once, on any thread. kInvalidArgument: its length is not stated;
-  // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.
+  // Makes the body, in one piece; called at most once, on any thread. kInvalidArgument: its length
+  // is not stated; kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive
+  // completely in time.
   std::function<absl::StatusOr<std::string>()> read_body;
   size_t body_bytes = 0;  // of what read_body() makes
 
-  // `body` is as it came, in pieces: a string that grows is copied again and again, which would hold up the loop that reads it.
+  // `body` is as it came, in pieces: a string that grows is copied again and again, which would
+  // hold up the loop that reads it.
   void SetBody(absl::StatusOr<absl::Cord> body) {
     body_bytes = body.ok() ? body->size() : 0;
     read_body = [body = std::move(body)]() mutable -> absl::StatusOr<std::string> {

@@ -69,8 +69,8 @@ class ModelLoader {
   virtual ~ModelLoader() = default;
   // Estimated from the sizes of the files, without reading them. All zero: not known.
   virtual models::MemoryEstimate Estimate(const models::ModelLocation& /*location*/) { return {}; }
-  // Which flags would make the version fit into `bytes`, with their values, for the error; empty: not
-  // known.
+  // Which flags would make the version fit into `bytes`, with their values, for the error; empty:
+  // not known.
   virtual std::string Cure(int64_t /*bytes*/) { return ""; }
   virtual absl::StatusOr<std::unique_ptr<ServedModel>> Load(
       const models::ModelLocation& location) = 0;
@@ -143,7 +143,8 @@ class ModelManager {
   // Sorted by model, then version.
   std::vector<telemetry::ModelStatus> Statuses() const;
   std::vector<telemetry::ModelLoadCounts> LoadCounts() const;
-  // Whether the last look found the repository empty, or could not list it, while models were served from it.
+  // Whether the last look found the repository empty, or could not list it, while models were
+  // served from it.
   bool repository_emptied() const { return repository_emptied_.load(); }
   // All versions in memory: those in the registry and those that calls still hold.
   std::vector<std::shared_ptr<ServedModel>> InMemory() const;

@@ -26,8 +26,8 @@ struct ModelOptions {
   std::vector<ModelDirectory> directories;
   ModelControl control = ModelControl::kStatic;
   absl::Duration poll_interval = absl::Seconds(5);
-  // How long polling keeps the served models while the repository is empty: time to mount its volume
-  // again. No flag: who means to unload everything stops the server.
+  // How long polling keeps the served models while the repository is empty: time to mount its
+  // volume again. No flag: who means to unload everything stops the server.
   absl::Duration empty_repository_grace = absl::Seconds(300);
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when explicit

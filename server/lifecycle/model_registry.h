@@ -41,8 +41,8 @@ class ModelRegistry {
   // Serves exactly these from now on; names and versions must be unique.
   void Replace(std::vector<std::shared_ptr<ServedModel>> models);
 
-  // Version 0 means the latest. The name may be empty if only one model is loaded, or only one whose
-  // latest version answers: it has one of the `tasks` and, if that is asked, one direction.
+  // Version 0 means the latest. The name may be empty if only one model is loaded, or only one
+  // whose latest version answers: it has one of the `tasks` and, if that is asked, one direction.
   // kInvalidArgument for a negative version, and for an empty name if there are several models to
   // choose from, or several and none that answers; kNotFound says what is loaded.
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version,

@@ -29,7 +29,8 @@ namespace {
 constexpr absl::string_view kFinalWanted = "triton_enable_empty_final_response";
 constexpr char kFinal[] = "triton_final_response";
 
-// Requests of a stream that are worked on at a time; the next one is read when the first of them is answered.
+// Requests of a stream that are worked on at a time; the next one is read when the first of them is
+// answered.
 constexpr size_t kWindow = 16;
 // Of a request besides its bytes: what both ends of its call take.
 constexpr int64_t kRequestBytes = 4096;
@@ -85,9 +86,10 @@ class InferStreamCall final : public calls::Call {
     Go();
   }
 
-  // The request, if its call is to be started: it stays until that is answered. Null if it is refused: it is done
-  // already, and another thread may send its answer and free it. Null if memory for it cannot be allocated: the stream ends then. Null as
-  // well if the stream was closed meanwhile: it may have ended, and then nobody would wait for the request's call.
+  // The request, if its call is to be started: it stays until that is answered. Null if it is
+  // refused: it is done already, and another thread may send its answer and free it. Null if memory
+  // for it cannot be allocated: the stream ends then. Null as well if the stream was closed
+  // meanwhile: it may have ended, and then nobody would wait for the request's call.
   Request* Take(absl::Cord message) {
     RequestPtr request;
     const absl::Status status = TakeMessage([&] {
@@ -180,13 +182,15 @@ class InferStreamCall final : public calls::Call {
     Go();
   }
 
-  // No more is read; once all that was read is answered, the stream ends with `status`. A caller who is gone waits for no answer.
+  // No more is read; once all that was read is answered, the stream ends with `status`. A caller
+  // who is gone waits for no answer.
   void Close(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_closed_ = true;
     if (end_.ok() || absl::IsCancelled(status)) end_ = std::move(status);
   }
 
-  // Ends the calls that nobody waits for any more: not under the lock, as their answers may come at once.
+  // Ends the calls that nobody waits for any more: not under the lock, as their answers may come at
+  // once.
   void CancelCalls() {
     std::vector<std::shared_ptr<calls::LocalCall>> calls;
     {

@@ -8,12 +8,14 @@
 
 namespace sru::server::open_inference {
 
-// ModelInfer: reads a request as far as to find its model and the call that answers it, and starts that call in its form.
+// ModelInfer: reads a request as far as to find its model and the call that answers it, and starts
+// that call in its form.
 calls::CallHandler* StartModelInfer(const calls::ServiceContext& context,
                                     calls::Exchange* exchange);
 
-// ModelStreamInfer: a stream of requests that are answered in order. Each request is a call of its own of `infer`, the row of ModelInfer, so that
-// it is limited, checked and counted as one that comes alone.
+// ModelStreamInfer: a stream of requests that are answered in order. Each request is a call of its
+// own of `infer`, the row of ModelInfer, so that it is limited, checked and counted as one that
+// comes alone.
 calls::CallHandler* StartModelStreamInfer(const calls::ServiceContext& context,
                                           calls::Exchange* exchange, const calls::Method& infer);
 

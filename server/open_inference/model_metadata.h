@@ -1,4 +1,5 @@
-// What the Open Inference Protocol says of a model and the server besides its answers. Pure functions, thread-safe.
+// What the Open Inference Protocol says of a model and the server besides its answers. Pure
+// functions, thread-safe.
 #ifndef SRU_SERVER_OPEN_INFERENCE_MODEL_METADATA_H_
 #define SRU_SERVER_OPEN_INFERENCE_MODEL_METADATA_H_
 

@@ -11,8 +11,9 @@
 
 namespace sru::server::open_inference {
 
-// Sets the tensors and the outputs of the call, whose model and request are known, and returns the task that gives them.
-// kInvalidArgument for a name that the model does not have, a name that occurs twice, and outputs that no one task gives.
+// Sets the tensors and the outputs of the call, whose model and request are known, and returns the
+// task that gives them. kInvalidArgument for a name that the model does not have, a name that
+// occurs twice, and outputs that no one task gives.
 absl::StatusOr<const tasks::Task*> ChooseOutputs(InferCall* call);
 
 std::vector<TensorInfo> InputInfos(const models::Model& model);

@@ -1,5 +1,6 @@
-// The rows of inference.GRPCInferenceService, which is divided between two ports: models are served on that of --listen, and their repository
-// is managed on that of --admin_listen, with the rules and errors of sru.v1.AdminService.
+// The rows of inference.GRPCInferenceService, which is divided between two ports: models are served
+// on that of --listen, and their repository is managed on that of --admin_listen, with the rules
+// and errors of sru.v1.AdminService.
 #ifndef SRU_SERVER_OPEN_INFERENCE_OPEN_INFERENCE_METHODS_H_
 #define SRU_SERVER_OPEN_INFERENCE_OPEN_INFERENCE_METHODS_H_
 

@@ -1,5 +1,6 @@
-// When an alarm of gRPC's goes off, by the clock that nobody sets. By the system's date, an alarm would go off at once after the date was
-// set: absl::Now() sees that up to seconds later than gRPC does.
+// When an alarm of gRPC's goes off, by the clock that nobody sets. By the system's date, an alarm
+// would go off at once after the date was set: absl::Now() sees that up to seconds later than gRPC
+// does.
 #ifndef SRU_SERVER_REST_ALARM_TIME_H_
 #define SRU_SERVER_REST_ALARM_TIME_H_
 

@@ -18,8 +18,9 @@ RouteGroup V1Routes(const calls::MethodTable& methods);
 // POST /v1/completions: OpenAI's API for texts that go on from a prompt, for language models.
 RouteGroup CompletionsRoutes();
 
-// The Open Inference Protocol over HTTP, as KServe and Triton have it. A request becomes a message of
-// inference.GRPCInferenceService, so the rules on models, tensors and parameters are those of its service.
+// The Open Inference Protocol over HTTP, as KServe and Triton have it. A request becomes a message
+// of inference.GRPCInferenceService, so the rules on models, tensors and parameters are those of
+// its service.
 //
 //   GET  /v2                                          the server's name, version and extensions
 //   GET  /v2/health/live                              {"live": true}

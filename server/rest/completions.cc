@@ -34,7 +34,8 @@ using SharedCall = std::shared_ptr<RestCall>;
 constexpr char kGenerate[] = "/sru.v1.InferenceService/Generate";
 constexpr char kReplacement[] = "\xEF\xBF\xBD";
 
-// How many prompts of a request are under way at a time: enough to fill a batch, and few of the server's open streams.
+// How many prompts of a request are under way at a time: enough to fill a batch, and few of the
+// server's open streams.
 constexpr size_t kMostAtOnce = 16;
 
 // What OpenAI has for each token of a choice, as the members of four lists.

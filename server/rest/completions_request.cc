@@ -27,8 +27,9 @@ namespace {
 
 using nlohmann::json;
 
-// The most bytes that a tree of values takes for each byte of its text. Lists of empty lists are the worst: three bytes of text become a value, the
-// list that it owns and, while the outer list grows, a second place for the value.
+// The most bytes that a tree of values takes for each byte of its text. Lists of empty lists are
+// the worst: three bytes of text become a value, the list that it owns and, while the outer list
+// grows, a second place for the value.
 constexpr int64_t kBytesPerByte = 40;
 constexpr size_t kMostDepth = 4;
 constexpr int kMostLogprobs = 5;
@@ -100,7 +101,8 @@ absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
   return InvalidArgument("expected an object, found ", Shown(*tree));
 }
 
-// The fields of the object, one after the other; each function takes what it knows. The first problem counts.
+// The fields of the object, one after the other; each function takes what it knows. The first
+// problem counts.
 class FieldReader {
  public:
   explicit FieldReader(const json& object) : object_(object) {}
@@ -317,7 +319,8 @@ void ReadStream(FieldReader* fields, CompletionsRequest* request) {
   if (options.problem().has_value()) fields->Fail("stream_options", options.problem()->message);
 }
 
-// The fields of GenerateRequest that have another name here. Those of `sampling` have the name that they have there.
+// The fields of GenerateRequest that have another name here. Those of `sampling` have the name that
+// they have there.
 constexpr std::pair<absl::string_view, absl::string_view> kOtherNames[] = {
     {"max_new_tokens", "max_tokens"},
     {"min_new_tokens", "min_tokens"},
@@ -383,7 +386,8 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
     generate.set_top_candidates(*request->logprobs);
   }
   if (request->score_only) {
-    // Which text the last token has must be known in order to leave it out, and it must not be left out already.
+    // Which text the last token has must be known in order to leave it out, and it must not be left
+    // out already.
     generate.set_token_texts(true);
     generate.clear_stop();
     generate.clear_stop_token_ids();

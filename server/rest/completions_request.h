@@ -50,8 +50,9 @@ inline constexpr int kMostPrompts = 256;
 RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
                                   CompletionsRequest* request);
 
-// Makes the error of the call of Generate for one prompt that of the request: the message and `param` name the field of this API instead of that of
-// GenerateRequest. `index` is that of the prompt in the list, if it stands in one.
+// Makes the error of the call of Generate for one prompt that of the request: the message and
+// `param` name the field of this API instead of that of GenerateRequest. `index` is that of the
+// prompt in the list, if it stands in one.
 RestError ErrorOfPrompt(RestError error, std::optional<size_t> index);
 
 }  // namespace sru::server::rest

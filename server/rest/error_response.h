@@ -1,5 +1,5 @@
-// How a refusal looks over HTTP: the status that belongs to a gRPC code, and a body in the form of the API that was
-// called.
+// How a refusal looks over HTTP: the status that belongs to a gRPC code, and a body in the form of
+// the API that was called.
 //
 //   gRPC code             HTTP   remarks
 //   INVALID_ARGUMENT      400
@@ -42,8 +42,8 @@ enum class ErrorForm {
   kOpenAi,          // {"error": {"message", "type", "param", "code"}}
   kDeepL,           // {"message": "..."}; these two have 403 for UNAUTHENTICATED
   kLibreTranslate,  // {"error": "..."}
-  // The forms of Connect and gRPC-Web (web_protocol.h). Those after kConnect consist of frames: the HTTP status is always 200, and the last
-  // frame has the error.
+  // The forms of Connect and gRPC-Web (web_protocol.h). Those after kConnect consist of frames: the
+  // HTTP status is always 200, and the last frame has the error.
   kConnect,  // {"code": "invalid_argument", "message": "...", "details": [...]}
   kConnectJsonStream,
   kConnectProtoStream,
@@ -80,8 +80,8 @@ std::string JsonText(const Json& json) {
 // The error of a call that failed.
 RestError ErrorOfCall(const calls::CallEnd& end);
 
-// Returns the body alone, as an event or the last frame of a stream carries it. Forms with frames end with such a body after a success, too;
-// its status is OK then.
+// Returns the body alone, as an event or the last frame of a stream carries it. Forms with frames
+// end with such a body after a success, too; its status is OK then.
 std::string ErrorBody(ErrorForm form, const RestError& error);
 
 http::PageResponse ErrorResponse(ErrorForm form, const RestError& error);

@@ -117,8 +117,9 @@ void EventStream::Push(std::string text, std::function<void(bool)> sent, bool la
   Pump();
 }
 
-// Writes what waits, one part at a time; destroys the stream when the last has been written. A write may end before
-// AsyncWrite() returns: the loop goes on then, rather than one function in the other.
+// Writes what waits, one part at a time; destroys the stream when the last has been written. A
+// write may end before AsyncWrite() returns: the loop goes on then, rather than one function in the
+// other.
 void EventStream::Pump() {
   {
     MutexLock lock(&mutex_);

@@ -1,8 +1,8 @@
-// EventStream: an answer that consists of server-sent events (text/event-stream) or of frames of Connect or gRPC-Web, sent as the client
-// takes them.
+// EventStream: an answer that consists of server-sent events (text/event-stream) or of frames of
+// Connect or gRPC-Web, sent as the client takes them.
 //
-// The answer begins with the first event, so that what fails before it has an HTTP status of its own. While no event comes, a comment
-// now and then keeps proxies from closing the connection.
+// The answer begins with the first event, so that what fails before it has an HTTP status of its
+// own. While no event comes, a comment now and then keeps proxies from closing the connection.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_REST_EVENT_STREAM_H_
@@ -28,7 +28,8 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
  public:
   static constexpr absl::Duration kKeepAlive = absl::Seconds(15);
 
-  // `form` decides on events or frames, and on the form of errors. Comments have `keep_alive` between them; frames have no comments.
+  // `form` decides on events or frames, and on the form of errors. Comments have `keep_alive`
+  // between them; frames have no comments.
   EventStream(std::shared_ptr<RestCall> call, ErrorForm form,
               absl::Duration keep_alive = kKeepAlive);
   EventStream(const EventStream&) = delete;
@@ -37,12 +38,13 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   // Starts the clock for comments.
   void Start();
 
-  // Sends `data` (without line ends) as an event. `sent` runs when more should come, or with false when nobody reads any more.
-  // Events are sent in the order of the calls; callers bound what waits by waiting for `sent`.
+  // Sends `data` (without line ends) as an event. `sent` runs when more should come, or with false
+  // when nobody reads any more. Events are sent in the order of the calls; callers bound what waits
+  // by waiting for `sent`.
   void Send(absl::string_view data, std::function<void(bool)> sent);
 
-  // Sends a last event, unless it is empty, and ends the answer. Nothing may come after it. Forms with frames need a last
-  // event: the ErrorBody() of the call's end.
+  // Sends a last event, unless it is empty, and ends the answer. Nothing may come after it. Forms
+  // with frames need a last event: the ErrorBody() of the call's end.
   void End(absl::string_view data);
   // Ends the answer with an error: as an event if the answer has begun, otherwise as the answer.
   void Fail(const RestError& error);

@@ -42,20 +42,22 @@ constexpr char kAuthorization[] = "authorization";
 constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
 // To read a body of this size takes a fraction of a millisecond.
 constexpr size_t kLongBody = 8 << 10;
-// An answer of this size is charged to no budget, like those of the native transport (server/door/stream.cc).
+// An answer of this size is charged to no budget, like those of the native transport
+// (server/door/stream.cc).
 constexpr int64_t kUnchargedBytes = 1 << 10;
-// Answers that no call has made, and requests whose sender is not known yet, may each take the memory of all calls divided by this.
+// Answers that no call has made, and requests whose sender is not known yet, may each take the
+// memory of all calls divided by this.
 constexpr int kSmallPart = 8;
 // To free an answer of this size would hold up a loop: it takes a millisecond for each 10 MiB.
 constexpr size_t kCostlyBytes = 1 << 20;
-// Each byte of an answer's values takes so many besides the message: the message once more, as it is parsed, or that and text, which is copied
-// while it grows.
+// Each byte of an answer's values takes so many besides the message: the message once more, as it
+// is parsed, or that and text, which is copied while it grows.
 constexpr int kCopiesOfTensors = 1;
 constexpr int kJsonExpansion = 8;
 constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
 
-// What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the page's own origin, and the
-// Sec-Fetch headers where the page came over plain HTTP.
+// What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the
+// page's own origin, and the Sec-Fetch headers where the page came over plain HTTP.
 bool IsFromBrowser(const http::PageRequest& request) {
   const std::string* const agent = request.headers.Find("user-agent");
   return request.headers.count("origin") > 0 || request.headers.count("sec-fetch-site") > 0 ||
@@ -75,7 +77,8 @@ absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
   return absl::OkStatus();
 }
 
-// Reads the header that all routes have and that of the form's protocol. The earlier deadline counts.
+// Reads the header that all routes have and that of the form's protocol. The earlier deadline
+// counts.
 absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
                           absl::Duration* timeout) {
   const std::string* const text = request.headers.Find(kTimeoutHeader);
@@ -354,8 +357,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     state_->options.readers->Post(ReaderKey(), std::move(run));
   }
 
-  // Charges what the handler has not reserved. The unread answers of routes that compute nothing have a part of the memory, so that they do not keep it
-  // from calls.
+  // Charges what the handler has not reserved. The unread answers of routes that compute nothing
+  // have a part of the memory, so that they do not keep it from calls.
   void Reply(http::PageResponse response) override {
     const int64_t lacking = static_cast<int64_t>(response.body.size()) - memory_->bytes();
     if (lacking <= kUnchargedBytes) return Send(std::move(response));
@@ -440,7 +443,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     http_->Reply(std::move(answer));
   }
 
-  // Whose turn on Options::readers it is: the caller's, or the address' until a token in the body has told the caller.
+  // Whose turn on Options::readers it is: the caller's, or the address' until a token in the body
+  // has told the caller.
   size_t ReaderKey() const {
     if (caller_ != nullptr) return SideThreads::KeyOf(caller_.get());
     return absl::HashOf(callers::TrustedProxies().CallerAddress(http_->request().peer, ""));
@@ -584,8 +588,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Guard(run, [this](const RestError& error) { Fail(error); });
   }
 
-  // `sent`: `done` sends parts of the answer. When the last such call is done, only the end of the answer is left to send: the request
-  // gives its place up before that, so that a client that has seen the end finds the place free.
+  // `sent`: `done` sends parts of the answer. When the last such call is done, only the end of the
+  // answer is left to send: the request gives its place up before that, so that a client that has
+  // seen the end finds the place free.
   calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done, bool sent) {
     return [self = shared_from_this(), done = std::move(done), sent](calls::LocalAnswer answer) {
       self->FailIfThrown([&] {
@@ -606,12 +611,14 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const std::shared_ptr<const Admission> admission_;
   const RouteTable::Match& match_;
   callers::CallerPtr caller_;  // null until Authenticate() where the token is a field
-  // One for all calls of the request, so that none of them is cancelled before it knows that its deadline has passed.
+  // One for all calls of the request, so that none of them is cancelled before it knows that its
+  // deadline has passed.
   const absl::Time deadline_;
   // The handler's: it sees to it that one thread at a time uses them.
   std::string body_;
   std::string authorization_;  // with the token of a field
-  // Shared with the answer and not moved into it: when a handler throws, what else it has under way may be at work with it.
+  // Shared with the answer and not moved into it: when a handler throws, what else it has under way
+  // may be at work with it.
   const std::shared_ptr<MemoryHold> memory_;
   std::atomic<bool> answered_{false};
   std::atomic<bool> called_{false};  // a service has seen the request
@@ -679,7 +686,8 @@ std::shared_ptr<const http::PageResponse> Gateway::Check(
   RouteTable::Match match = state_->Find(request);
   callers::CallerPtr caller;
   const RestError error = state_->Check(request, match, &caller);
-  // The call of a request that is looked at again is still running, and is one of those that its caller may have.
+  // The call of a request that is looked at again is still running, and is one of those that its
+  // caller may have.
   const bool is_running = request.admission != nullptr;
   if (is_running && absl::IsResourceExhausted(error.status)) return nullptr;
   if (error.status.ok()) {

@@ -1,15 +1,18 @@
-// Gateway: HTTP requests with JSON become calls of the server's own methods, so that the parser, the limits, the
-// deadlines, the metrics and the access log of the calls count for them too. docs/rest.md has the routes.
+// Gateway: HTTP requests with JSON become calls of the server's own methods, so that the parser,
+// the limits, the deadlines, the metrics and the access log of the calls count for them too.
+// docs/rest.md has the routes.
 //
 //   X-Request-Id          as x-request-id of gRPC; comes back with the answer
 //   traceparent           likewise
 //   X-Request-Timeout-Ms  the deadline: a whole number of milliseconds, from 1 to 86400000
 //   Authorization         Bearer TOKEN, if the server asks for tokens
 //
-// Answers to a caller with limits have x-ratelimit-limit-requests, -remaining-, -reset-, and the same of tokens (server/callers/caller.h).
+// Answers to a caller with limits have x-ratelimit-limit-requests, -remaining-, -reset-, and the
+// same of tokens (server/callers/caller.h).
 //
-// Web sites of other origins must not get in, unless `allow_origins` has them: OPTIONS is refused, and so is what a browser sends for a
-// page of another origin or of a name that a stranger can own (page_host.h).
+// Web sites of other origins must not get in, unless `allow_origins` has them: OPTIONS is refused,
+// and so is what a browser sends for a page of another origin or of a name that a stranger can own
+// (page_host.h).
 //
 // Thread-safe.
 #ifndef SRU_SERVER_REST_GATEWAY_H_
@@ -41,21 +44,24 @@ class Gateway {
     const calls::MethodTable* methods = nullptr;
     // Paths of the only routes that there are, such as "/v1/classify". Empty: all.
     std::vector<std::string> only;
-    // Further requests are refused with 429 until the call of an earlier one has ended. 0: no bound.
+    // Further requests are refused with 429 until the call of an earlier one has ended. 0: no
+    // bound.
     int max_calls = 0;
     // The longest deadline of a call, and that of a request that names none.
     absl::Duration max_timeout = absl::InfiniteDuration();
-    // Who calls, or why a request with these headers is refused. Null: everybody passes, and none are told apart.
+    // Who calls, or why a request with these headers is refused. Null: everybody passes, and none
+    // are told apart.
     std::function<absl::StatusOr<callers::CallerPtr>(const http::PageRequest& request)>
         authenticate;
     // False: it refuses nobody for the lack of a token. No route then waits for one in the body.
     bool asks_for_tokens = true;
-    // Requests and answers reserve from it what the services do not: JSON, and what it expands to. Null: no limit. Must outlive the
-    // gateway and the answers.
+    // Requests and answers reserve from it what the services do not: JSON, and what it expands to.
+    // Null: no limit. Must outlive the gateway and the answers.
     calls::ByteBudget* memory = nullptr;
     // The same as the methods have.
     calls::RequestLimits limits;
-    // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.
+    // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and
+    // its requests.
     SideThreads* readers = nullptr;
     // Routes besides the gateway's own: those of modules that a build may leave out.
     std::vector<RouteGroup> more;
@@ -63,7 +69,8 @@ class Gateway {
     std::vector<std::string> page_hosts;
     // Origins whose pages may call this and read the answers (allowed_origins.h).
     std::vector<std::string> allow_origins;
-    // Called for a request that is refused before a service has seen it, by `authenticate` too, for the log. `caller` is null if nobody knows.
+    // Called for a request that is refused before a service has seen it, by `authenticate` too, for
+    // the log. `caller` is null if nobody knows.
     std::function<void(const http::PageRequest& request, const callers::Caller* caller,
                        int http_status, const absl::Status& reason)>
         on_refused;
@@ -75,13 +82,16 @@ class Gateway {
   Gateway(const Gateway&) = delete;
   Gateway& operator=(const Gateway&) = delete;
 
-  // Null if the request may go on, otherwise its refusal. To be called before the body is read. Handle() goes by what it has found.
+  // Null if the request may go on, otherwise its refusal. To be called before the body is read.
+  // Handle() goes by what it has found.
   std::shared_ptr<const http::PageResponse> CheckHeaders(http::PageRequest* request) const;
 
-  // Answers a request, when its call has ended. Does not block. Looks at headers that nobody has looked at.
+  // Answers a request, when its call has ended. Does not block. Looks at headers that nobody has
+  // looked at.
   void Handle(const std::shared_ptr<http::HttpCall>& call);
 
-  // From now on requests get 503. Cancels the calls that still run after `grace`, and waits for their ends.
+  // From now on requests get 503. Cancels the calls that still run after `grace`, and waits for
+  // their ends.
   void Close(absl::Duration grace = absl::ZeroDuration());
 
  private:

@@ -1,5 +1,5 @@
-// Guard: what a handler or a reaction throws ends its request instead of being lost. gRPC and the HTTP server run them where
-// nobody else catches it.
+// Guard: what a handler or a reaction throws ends its request instead of being lost. gRPC and the
+// HTTP server run them where nobody else catches it.
 #ifndef SRU_SERVER_REST_GUARD_H_
 #define SRU_SERVER_REST_GUARD_H_
 
@@ -12,8 +12,8 @@
 
 namespace sru::server::rest {
 
-// Runs `run()`; if it throws, `fail(RestError)`: kResourceExhausted for std::bad_alloc, otherwise kInternal. noexcept: a request
-// that could not even fail would stay for ever.
+// Runs `run()`; if it throws, `fail(RestError)`: kResourceExhausted for std::bad_alloc, otherwise
+// kInternal. noexcept: a request that could not even fail would stay for ever.
 template <typename Run, typename Fail>
 void Guard(const Run& run, const Fail& fail) noexcept {
   try {

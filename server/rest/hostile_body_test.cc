@@ -1,4 +1,5 @@
-// Bodies of which callers make what they like: eight times as many bytes take eight times as long, and no more.
+// Bodies of which callers make what they like: eight times as many bytes take eight times as long,
+// and no more.
 #include <algorithm>
 #include <ctime>
 #include <functional>

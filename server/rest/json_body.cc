@@ -20,7 +20,8 @@ constexpr int kEventsUntilAsked = 4096;
 // nlohmann's parser stops at a number that no double holds. That number is JSON.
 constexpr int kNumberOverflow = 406;
 
-// Keeps nothing but the first error, which this parser tells by line and column. Ends early when it is interrupted.
+// Keeps nothing but the first error, which this parser tells by line and column. Ends early when it
+// is interrupted.
 struct SyntaxCheck {
   bool null() { return GoesOn(); }
   bool boolean(bool /*value*/) { return GoesOn(); }

@@ -1,9 +1,12 @@
-// Messages of protobuf as JSON, in protobuf's own form (https://protobuf.dev/programming-guides/json/): what is written here every
-// JSON parser of protobuf reads, and the reverse. It goes from and to the bytes of messages, without protobuf's utility or reflection, because a refusal must name the place
-// in the request, the memory must be bounded, and these take several times as long for a short request and its answer.
+// Messages of protobuf as JSON, in protobuf's own form
+// (https://protobuf.dev/programming-guides/json/): what is written here every JSON parser of
+// protobuf reads, and the reverse. It goes from and to the bytes of messages, without protobuf's
+// utility or reflection, because a refusal must name the place in the request, the memory must be
+// bounded, and these take several times as long for a short request and its answer.
 //
-// Names of fields are written as the contract has them (snake_case); lowerCamelCase is read, too. 64-bit integers are written as
-// strings, bytes as base64, enums by name. null is the same as a field that is left out.
+// Names of fields are written as the contract has them (snake_case); lowerCamelCase is read, too.
+// 64-bit integers are written as strings, bytes as base64, enums by name. null is the same as a
+// field that is left out.
 //
 // Pure functions.
 #ifndef SRU_SERVER_REST_JSON_MESSAGE_H_
@@ -21,10 +24,12 @@
 
 namespace sru::server::rest {
 
-// Appends the bytes of the message of this type that `json`, an object, describes. Reserves the memory that they and the message take. kInvalidArgument names
-// the field or the line and what is wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof, values of a wrong type or
-// out of range, more than the message's own nesting; and more sequences, queries or words than the limits allow, unless they are null. kResourceExhausted: the
-// memory is not to be had.
+// Appends the bytes of the message of this type that `json`, an object, describes. Reserves the
+// memory that they and the message take. kInvalidArgument names the field or the line and what is
+// wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof,
+// values of a wrong type or out of range, more than the message's own nesting; and more sequences,
+// queries or words than the limits allow, unless they are null. kResourceExhausted: the memory is
+// not to be had.
 absl::Status ParseJsonMessage(const google::protobuf::Descriptor& type, absl::string_view json,
                               MemoryHold* memory, std::string* wire,
                               const calls::RequestLimits* limits = nullptr);
@@ -36,12 +41,13 @@ absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory,
 enum class JsonFields {
   kAll,  // all but absent messages and members of a oneof, so that readers need no defaults
   kSet,  // what differs from its default
-  // As kAll, with 64-bit integers as numbers, which is what clients of the Open Inference Protocol read.
+  // As kAll, with 64-bit integers as numbers, which is what clients of the Open Inference Protocol
+  // read.
   kPlain,
 };
 
-// Appends the message of this type that has these bytes, as this process has serialized it. kResourceExhausted: the memory is not to be had;
-// kInternal: the bytes are no message.
+// Appends the message of this type that has these bytes, as this process has serialized it.
+// kResourceExhausted: the memory is not to be had; kInternal: the bytes are no message.
 absl::Status WriteJsonMessage(const google::protobuf::Descriptor& type, const absl::Cord& bytes,
                               JsonFields fields, MemoryHold* memory, std::string* json);
 absl::Status WriteJsonMessage(const google::protobuf::Message& message, JsonFields fields,

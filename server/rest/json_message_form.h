@@ -14,7 +14,8 @@ namespace sru::server::rest {
 // Memory is reserved in steps of so many bytes.
 inline constexpr int64_t kReserveStep = 16 << 10;
 
-// A type of message, as its descriptor has it. It is made once for each type: to ask descriptors and reflection takes longer than to read and to write.
+// A type of message, as its descriptor has it. It is made once for each type: to ask descriptors
+// and reflection takes longer than to read and to write.
 struct MessageForm;
 struct FieldForm {
   int number = 0;
@@ -25,7 +26,8 @@ struct FieldForm {
   bool is_list = false;  // or a map
   bool is_map = false;
   bool is_packed = false;
-  // The fields of a message are in the order of their numbers. This one comes before the one that was declared before it, or is the first.
+  // The fields of a message are in the order of their numbers. This one comes before the one that
+  // was declared before it, or is the first.
   bool restarts = false;
   bool is_optional = false;
   const google::protobuf::OneofDescriptor* oneof = nullptr;

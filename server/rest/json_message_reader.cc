@@ -64,7 +64,8 @@ class Meter {
   int64_t waiting_ = 0;
 };
 
-// Writes the bytes of a message from the events of its JSON. The stack is as deep as the message's type allows, whatever the text.
+// Writes the bytes of a message from the events of its JSON. The stack is as deep as the message's
+// type allows, whatever the text.
 class MessageReader {
  public:
   MessageReader(const MessageForm& root, const calls::RequestLimits* limits, MemoryHold* memory,
@@ -275,8 +276,8 @@ class MessageReader {
     return true;
   }
 
-  // Counts an element of a list as the outline of the message would (request_outline.h), so that a request that is refused by its counts does not
-  // take the memory of others first.
+  // Counts an element of a list as the outline of the message would (request_outline.h), so that a
+  // request that is refused by its counts does not take the memory of others first.
   bool Count(const FieldForm& field) {
     if (limits_ == nullptr) return true;
     const Descriptor* const element = field.message == nullptr ? nullptr : field.message->type;
@@ -294,7 +295,8 @@ class MessageReader {
     status_ = calls::CheckOutline(outline_, *limits_);
     return status_.ok();
   }
-  // Counts stop strings and entries of maps, which are neither sequences nor words. Methods take far fewer of them than words.
+  // Counts stop strings and entries of maps, which are neither sequences nor words. Methods take
+  // far fewer of them than words.
   bool CountEntry(const FieldForm& field) {
     if (limits_ == nullptr || ++outline_.num_entries <= limits_->max_request_tokens) return true;
     return Fail(absl::StrCat(field.name, ": more than ", limits_->max_request_tokens,
@@ -358,7 +360,8 @@ class MessageReader {
            *number.as_signed <= std::numeric_limits<int32_t>::max();
   }
 
-  // protobuf's form has numbers as strings as well, and must for those that JSON's readers would round.
+  // protobuf's form has numbers as strings as well, and must for those that JSON's readers would
+  // round.
   bool SetNumberFromText(absl::string_view text) {
     const auto found = [&text] { return absl::StrCat("'", Excerpt(text), "'"); };
     if (text.empty() || text.front() == ' ' || text.back() == ' ') return Refuse(found());

@@ -58,7 +58,8 @@ class MessageWriter {
   }
 
  private:
-  // Reserves what the text has grown by, and as much again: it is copied when it outgrows its block.
+  // Reserves what the text has grown by, and as much again: it is copied when it outgrows its
+  // block.
   bool Settle() {
     const auto size = static_cast<int64_t>(json_.size());
     if (size - settled_ < kReserveStep) return status_.ok();
@@ -136,7 +137,8 @@ class MessageWriter {
     return Settle();
   }
 
-  // The following return whether the reader has another field. `more`: it has one, which may be a later one than `field`.
+  // The following return whether the reader has another field. `more`: it has one, which may be a
+  // later one than `field`.
   bool WriteOne(const FieldForm& field, WireReader* reader, bool more) {
     if (more && reader->field() == field.number) return WriteValue(field, reader) && reader->Next();
     WireReader zeros(absl::string_view("\0\0\0\0\0\0\0\0", 8));  // the default of every type

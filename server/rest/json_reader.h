@@ -1,5 +1,5 @@
-// JsonReader: reads a JSON text (RFC 8259) value by value, in place, so that an array of a million numbers costs no more
-// memory than the text. The caller says what it wants next:
+// JsonReader: reads a JSON text (RFC 8259) value by value, in place, so that an array of a million
+// numbers costs no more memory than the text. The caller says what it wants next:
 //
 //   JsonReader reader(text);
 //   absl::string_view key;
@@ -11,8 +11,10 @@
 //   reader.ExpectEnd();
 //   if (!reader.ok()) return reader.status();
 //
-// The first error stays: from then on every function returns false. Errors are kInvalidArgument and name the byte; kCancelled when
-// the thread's work is to end (server/base/interruption.h). Keys that come twice are the caller's to refuse. Nothing is recursive, and nesting deeper than kMaxDepth is an error.
+// The first error stays: from then on every function returns false. Errors are kInvalidArgument and
+// name the byte; kCancelled when the thread's work is to end (server/base/interruption.h). Keys
+// that come twice are the caller's to refuse. Nothing is recursive, and nesting deeper than
+// kMaxDepth is an error.
 //
 // Not thread-safe.
 #ifndef SRU_SERVER_REST_JSON_READER_H_
@@ -46,27 +48,34 @@ class JsonReader {
   Kind Next();
   // Offset of the next value, once Next() was called.
   size_t offset() const { return at_; }
-  // The next value, as an error shows it: its first characters in quotes, or "an array", "an object", "the end".
+  // The next value, as an error shows it: its first characters in quotes, or "an array", "an
+  // object", "the end".
   std::string Found();
 
   bool EnterObject();
-  // The next key of the innermost object, valid until the next call. False at the object's end, which is taken.
+  // The next key of the innermost object, valid until the next call. False at the object's end,
+  // which is taken.
   bool NextKey(absl::string_view* key);
   bool EnterArray();
-  // Whether the innermost array has another value, which follows. False at the array's end, which is taken.
+  // Whether the innermost array has another value, which follows. False at the array's end, which
+  // is taken.
   bool NextElement();
 
-  // The string without its quotes and escapes: a part of the text, or of `*scratch` if it has escapes.
+  // The string without its quotes and escapes: a part of the text, or of `*scratch` if it has
+  // escapes.
   bool ReadString(std::string* scratch, absl::string_view* value);
   // The characters of a number, which have the form of one.
   bool ReadNumber(absl::string_view* digits);
   bool ReadBool(bool* value);
   bool ReadNull();
 
-  // Reads any value as events, without building it. Each event returns whether to go on, except for ends:
-  //   Null()  Bool(bool)  Number(text)  StartObject()  Key(text)  EndObject()  StartArray()  EndArray()
+  // Reads any value as events, without building it. Each event returns whether to go on, except for
+  // ends:
+  //   Null()  Bool(bool)  Number(text)
+  //   StartObject()  Key(text)  EndObject()  StartArray()  EndArray()
   //   String(text, size): without escapes, and its size in the JSON with them
-  // False once an event was, or with an error of the reader. A text is valid until the event returns.
+  // False once an event was, or with an error of the reader. A text is valid until the event
+  // returns.
   template <typename Events>
   bool Walk(Events* events) {
     const size_t outer = depth_;
@@ -88,8 +97,8 @@ class JsonReader {
     return true;
   }
 
-  // Passes over any value and checks its form. Adds to `*scalars` the strings, numbers and the like in it, and to
-  // `*string_bytes` the bytes of its strings with their escapes; both may be null.
+  // Passes over any value and checks its form. Adds to `*scalars` the strings, numbers and the like
+  // in it, and to `*string_bytes` the bytes of its strings with their escapes; both may be null.
   bool Skip(size_t* scalars = nullptr, size_t* string_bytes = nullptr);
 
   // Nothing but white space may follow.

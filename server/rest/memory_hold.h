@@ -1,5 +1,6 @@
-// MemoryHold: what one HTTP request has reserved of the memory that all calls may hold together. Its destructor gives
-// it back. At first a request may have to share a part of that memory with others of its kind. Not thread-safe.
+// MemoryHold: what one HTTP request has reserved of the memory that all calls may hold together.
+// Its destructor gives it back. At first a request may have to share a part of that memory with
+// others of its kind. Not thread-safe.
 #ifndef SRU_SERVER_REST_MEMORY_HOLD_H_
 #define SRU_SERVER_REST_MEMORY_HOLD_H_
 
@@ -17,8 +18,8 @@ namespace sru::server::rest {
 
 class MemoryHold {
  public:
-  // `budget` must outlive it; null: there is no limit. `caller`: whose share of it is bounded; may be null. `part` must outlive it, or the time
-  // until LeavePart(); null: none.
+  // `budget` must outlive it; null: there is no limit. `caller`: whose share of it is bounded; may
+  // be null. `part` must outlive it, or the time until LeavePart(); null: none.
   explicit MemoryHold(calls::ByteBudget* budget, callers::CallerPtr caller = nullptr,
                       calls::ByteBudget* part = nullptr)
       : budget_(budget), caller_(std::move(caller)), held_(budget), part_budget_(part) {
@@ -28,8 +29,8 @@ class MemoryHold {
 
   int64_t bytes() const { return held_.bytes(); }
 
-  // Reserves this many more bytes, which must not be negative. False, and nothing changes, if the budget does not have
-  // them.
+  // Reserves this many more bytes, which must not be negative. False, and nothing changes, if the
+  // budget does not have them.
   [[nodiscard]] bool Grow(int64_t bytes) {
     if (bytes == 0) return true;
     if (!part_.has_value() || part_->Grow(bytes)) {

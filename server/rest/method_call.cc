@@ -17,7 +17,8 @@ namespace {
 using google::protobuf::Message;
 using SharedCall = std::shared_ptr<RestCall>;
 
-// A parsed message with strings and small messages takes three times its size on the wire, and so do a message and its frame in base64.
+// A parsed message with strings and small messages takes three times its size on the wire, and so
+// do a message and its frame in base64.
 constexpr int64_t kAnswerExpansion = 3;
 
 RestError BadAnswer() {

@@ -1,5 +1,6 @@
-// CallMethod: calls a method with the message in the body of an HTTP request, and answers with one message or a stream of them.
-// MethodRoutes: the routes POST /SERVICE/METHOD, by which Connect and gRPC-Web make such calls.
+// CallMethod: calls a method with the message in the body of an HTTP request, and answers with one
+// message or a stream of them. MethodRoutes: the routes POST /SERVICE/METHOD, by which Connect and
+// gRPC-Web make such calls.
 #ifndef SRU_SERVER_REST_METHOD_CALL_H_
 #define SRU_SERVER_REST_METHOD_CALL_H_
 
@@ -25,7 +26,8 @@ void CallMethod(const std::shared_ptr<RestCall>& call, const calls::Method& meth
 absl::Status ReadAnswer(const std::shared_ptr<RestCall>& call, const calls::LocalAnswer& answer,
                         google::protobuf::Message* response);
 
-// Calls the method of this full name; `reply` gets its answer, a Response. Other ends fail the request.
+// Calls the method of this full name; `reply` gets its answer, a Response. Other ends fail the
+// request.
 template <typename Response, typename Reply>
 void AskMethod(const std::shared_ptr<RestCall>& call, const std::string& method,
                const google::protobuf::Message& request, Reply reply) {

@@ -1,5 +1,6 @@
-// The OpenAPI 3.1 description of the gateway's routes, at /openapi.json. The schemas of messages are made from protobuf's
-// descriptors; the rest stands in the file openapi.json, as the description has it. Pure functions.
+// The OpenAPI 3.1 description of the gateway's routes, at /openapi.json. The schemas of messages
+// are made from protobuf's descriptors; the rest stands in the file openapi.json, as the
+// description has it. Pure functions.
 #ifndef SRU_SERVER_REST_OPENAPI_H_
 #define SRU_SERVER_REST_OPENAPI_H_
 
@@ -38,7 +39,8 @@ nlohmann::json JsonAnswer(const std::string& description, nlohmann::json schema)
 // A Request Body Object with JSON of this schema.
 nlohmann::json JsonBody(nlohmann::json schema);
 
-// The whole description. Every operation gets the headers, the errors and the parameters of its path, if it does not have them.
+// The whole description. Every operation gets the headers, the errors and the parameters of its
+// path, if it does not have them.
 std::string OpenApiText(const std::vector<RouteGroup>& groups);
 
 }  // namespace sru::server::rest

@@ -7,7 +7,7 @@
 //   route.errors = ErrorForm::kOpenInference;
 //   route.handle = [](const std::shared_ptr<RestCall>& call) {
 //     ...
-//     call->Unary("/inference.GRPCInferenceService/ModelInfer", Serialize(request), [call](calls::LocalAnswer answer) {
+//     call->Unary(kModelInfer, Serialize(request), [call](calls::LocalAnswer answer) {
 //       if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
 //       call->Reply(...);
 //     });
@@ -38,9 +38,9 @@
 
 namespace sru::server::rest {
 
-// One HTTP request, until it is answered by Reply(), Fail() or ReplyInParts(): exactly one of them, once. The functions may
-// be called on any thread, one at a time. A handler must not block; it keeps the RestCall alive through the functions that it
-// passes on.
+// One HTTP request, until it is answered by Reply(), Fail() or ReplyInParts(): exactly one of them,
+// once. The functions may be called on any thread, one at a time. A handler must not block; it
+// keeps the RestCall alive through the functions that it passes on.
 class RestCall {
  public:
   virtual ~RestCall() = default;
@@ -50,20 +50,23 @@ class RestCall {
   virtual const std::string& parameter(const std::string& name) const = 0;
   // The body, complete. May be moved away.
   virtual std::string& body() = 0;
-  // What this request has reserved of the memory of all calls, at first the bytes of the body. Kept until the client has taken the
-  // answer.
+  // What this request has reserved of the memory of all calls, at first the bytes of the body. Kept
+  // until the client has taken the answer.
   virtual MemoryHold& memory() = 0;
-  // Readers of JSON stop at these, since they would have to keep more than that before the method sees it.
+  // Readers of JSON stop at these, since they would have to keep more than that before the method
+  // sees it.
   virtual const calls::RequestLimits& limits() const = 0;
 
-  // Checks `token`, which a field of the request has, or the header if it is empty. The calls that follow have it. Routes with
-  // `token_in_body` call this first of all; until it is OK, a request without the header has a small part of the memory.
+  // Checks `token`, which a field of the request has, or the header if it is empty. The calls that
+  // follow have it. Routes with `token_in_body` call this first of all; until it is OK, a request
+  // without the header has a small part of the memory.
   virtual absl::Status Authenticate(absl::string_view token) = 0;
   // False for a model that the caller's limits forbid.
   virtual bool MayUse(absl::string_view /*model*/) const { return true; }
 
-  // Calls of the server's own methods, by their full names, with the headers of the request (authorization, x-request-id, traceparent, the caller's
-  // address) and its deadline. Cancelled when the client goes away. What `done` and `on_message` throw fails the request.
+  // Calls of the server's own methods, by their full names, with the headers of the request
+  // (authorization, x-request-id, traceparent, the caller's address) and its deadline. Cancelled
+  // when the client goes away. What `done` and `on_message` throw fails the request.
   virtual std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
                                                   calls::LocalCalls::OnDone done) = 0;
   virtual std::shared_ptr<calls::LocalStream> ServerStream(const std::string& method,
@@ -73,15 +76,17 @@ class RestCall {
   // How many calls of ServerStream() there will be in all, unless it is one.
   virtual void ExpectStreams(size_t /*count*/) {}
 
-  // Runs `work` on one of the threads that read long bodies; without them, at once. What it throws fails the request.
+  // Runs `work` on one of the threads that read long bodies; without them, at once. What it throws
+  // fails the request.
   virtual void RunAside(std::function<void()> work) = 0;
 
   // Adds X-Request-Id.
   virtual void Reply(http::PageResponse response) = 0;
   // In the form of the route.
   virtual void Fail(const RestError& error) = 0;
-  // Gives up the places that the request has among those of its caller and of the port. Before the last part of an answer, so that a client that has
-  // seen the end finds them free; whole answers and ServerStream() do so themselves.
+  // Gives up the places that the request has among those of its caller and of the port. Before the
+  // last part of an answer, so that a client that has seen the end finds them free; whole answers
+  // and ServerStream() do so themselves.
   virtual void LeavePlaces() {}
   // As HttpCall::ReplyInParts(), with X-Request-Id. The body of `head` is not sent.
   virtual std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) = 0;
@@ -89,13 +94,16 @@ class RestCall {
 
 struct Route {
   std::string method;  // "GET" or "POST"
-  // Starts with '/'. A segment {x} stands for any one that is not empty; a path without such segments goes first.
+  // Starts with '/'. A segment {x} stands for any one that is not empty; a path without such
+  // segments goes first.
   std::string path;
-  // What a body may be; the first is taken if the request does not say. Empty: the route takes no body.
+  // What a body may be; the first is taken if the request does not say. Empty: the route takes no
+  // body.
   std::vector<std::string> content_types;
   size_t most_body = std::numeric_limits<size_t>::max();  // bytes
   ErrorForm errors = ErrorForm::kV1;
-  // The token, if the server asks for them at all, may be a field of the body: a request without the header is let in, and the handler calls Authenticate().
+  // The token, if the server asks for them at all, may be a field of the body: a request without
+  // the header is let in, and the handler calls Authenticate().
   bool token_in_body = false;
   std::optional<calls::MethodId> calls;  // what it calls, as far as callers' limits are about it
   std::function<void(const std::shared_ptr<RestCall>&)> handle;
@@ -127,7 +135,8 @@ class RouteTable {
   // `path` as it was sent. A HEAD finds what GET does.
   Match Find(absl::string_view method, absl::string_view path) const;
   const std::vector<Route>& routes() const { return routes_; }
-  // "GET /v1/models, POST /v1/classify, ...". "POST /SERVICE/METHOD" stands for the routes of all methods.
+  // "GET /v1/models, POST /v1/classify, ...". "POST /SERVICE/METHOD" stands for the routes of all
+  // methods.
   std::string Summary() const;
 
  private:

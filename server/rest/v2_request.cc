@@ -32,7 +32,8 @@ constexpr char kBinarySize[] = "binary_data_size";
 constexpr char kBinaryOutput[] = "binary_data";
 constexpr char kBinaryOutputs[] = "binary_data_output";
 constexpr size_t kTextShown = 64;
-// A tensor's bytes up to this length are copied beside the others: a slice of its own would cost more.
+// A tensor's bytes up to this length are copied beside the others: a slice of its own would cost
+// more.
 constexpr size_t kCopiedBytes = 4096;
 constexpr int kRawInputContents = inference::ModelInferRequest::kRawInputContentsFieldNumber;
 
@@ -177,7 +178,8 @@ class RequestReader {
     return Store(text);
   }
 
-  // Reads a string that becomes a part of the message. It is there twice for a moment: as a field and as the field's bytes.
+  // Reads a string that becomes a part of the message. It is there twice for a moment: as a field
+  // and as the field's bytes.
   absl::Status Store(std::string* text) {
     absl::string_view value;
     if (!reader_.ReadString(&scratch_, &value)) return reader_.status();
@@ -260,7 +262,8 @@ class RequestReader {
     return absl::OkStatus();
   }
 
-  // Takes a parameter that this side acts on out of the others. `*value` stays as it is if there is none.
+  // Takes a parameter that this side acts on out of the others. `*value` stays as it is if there is
+  // none.
   static absl::Status TakeBool(absl::string_view where, const std::string& name,
                                Parameters* parameters, bool* value) {
     const auto found = parameters->find(name);

@@ -1,18 +1,21 @@
-// Reads the body of POST /v2/models/NAME/infer, as the Open Inference Protocol and its extension for binary tensor data have it,
-// and writes it as an inference.ModelInferRequest:
+// Reads the body of POST /v2/models/NAME/infer, as the Open Inference Protocol and its extension
+// for binary tensor data have it, and writes it as an inference.ModelInferRequest:
 //
 //   {"id": "...", "parameters": {...},
-//    "inputs": [{"name": "text", "shape": [2], "datatype": "BYTES", "parameters": {...}, "data": ["...", "..."]}, ...],
+//    "inputs": [{"name": "text", "shape": [2], "datatype": "BYTES", "parameters": {...},
+//                "data": ["...", "..."]}, ...],
 //    "outputs": [{"name": "label", "parameters": {"binary_data": true}}, ...]}
 //
-// An input whose parameters have binary_data_size has no "data": its bytes follow the JSON, whose length is then the header
-// Inference-Header-Content-Length, in the order of the inputs. Nothing may be left over.
+// An input whose parameters have binary_data_size has no "data": its bytes follow the JSON, whose
+// length is then the header Inference-Header-Content-Length, in the order of the inputs. Nothing
+// may be left over.
 //
-// Here is only what concerns the form. Whether the model has these inputs, and whether it wants these outputs and parameters,
-// is for the service to say. Keys that the protocol does not have are refused, as they are probably spelled wrongly; a
-// key whose value is null counts as absent.
+// Here is only what concerns the form. Whether the model has these inputs, and whether it wants
+// these outputs and parameters, is for the service to say. Keys that the protocol does not have are
+// refused, as they are probably spelled wrongly; a key whose value is null counts as absent.
 //
-// Pure functions. Errors are kInvalidArgument, or kResourceExhausted if there is no memory for the values.
+// Pure functions. Errors are kInvalidArgument, or kResourceExhausted if there is no memory for the
+// values.
 #ifndef SRU_SERVER_REST_V2_REQUEST_H_
 #define SRU_SERVER_REST_V2_REQUEST_H_
 
@@ -51,8 +54,8 @@ struct HttpInferRequest {
   OutputForms outputs;
 };
 
-// `json_length` is that header, "" = there is none. `memory` holds the bytes of the body, and what the
-// message takes when this returns.
+// `json_length` is that header, "" = there is none. `memory` holds the bytes of the body, and what
+// the message takes when this returns.
 absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
                                                        const std::string& json_length,
                                                        const std::string& model,

@@ -28,7 +28,8 @@ using Parameters = google::protobuf::Map<std::string, inference::InferParameter>
 constexpr char kBinaryContentType[] = "application/octet-stream";
 constexpr size_t kMostElements = size_t{1} << 40;
 constexpr size_t kHeadBytes = 256;  // of an output besides its values, and of the answer
-// A longer answer is sent in parts, which take a thread of the server a fraction of a millisecond each.
+// A longer answer is sent in parts, which take a thread of the server a fraction of a millisecond
+// each.
 constexpr size_t kMostBytesAtOnce = 256 << 10;
 constexpr size_t kPartBytes = 16 << 10;
 
@@ -206,7 +207,8 @@ class AnswerInParts : public std::enable_shared_from_this<AnswerInParts> {
   }
 
  private:
-  // A part may have left before AsyncWrite() returns: who comes second, of that and what it calls, goes on.
+  // A part may have left before AsyncWrite() returns: who comes second, of that and what it calls,
+  // goes on.
   void Send() {
     try {
       do {

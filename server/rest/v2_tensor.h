@@ -1,15 +1,17 @@
-// The values of a tensor of the Open Inference Protocol: from JSON to bytes and back. The bytes are those of raw_input_contents: in
-// row-major order, little-endian; an element of BYTES is a little-endian uint32 with its length, then its bytes.
+// The values of a tensor of the Open Inference Protocol: from JSON to bytes and back. The bytes are
+// those of raw_input_contents: in row-major order, little-endian; an element of BYTES is a
+// little-endian uint32 with its length, then its bytes.
 //
 //   datatype            in JSON                                    refused
 //   BOOL                true, false                                0 and 1
 //   UINT8 ... INT64     a whole number                             1.0, 1e3, what is out of range
-//   FP32, FP64          a number, "NaN", "Infinity", "-Infinity"   what is beyond the largest finite value
-//   BYTES               a string                                   numbers; on the way out, bytes that are not UTF-8
+//   FP32, FP64          a number, "NaN", "Infinity", "-Infinity"   beyond the largest finite value
+//   BYTES               a string                                   numbers; out: bytes not UTF-8
 //   FP16, BF16          none: as binary data only
 //
-// Numbers go both ways without losing a bit: a number is written with the fewest digits that give the same value when it
-// is read, as FP32 or as a double that is then rounded. Names such as "NaN" are those of proto3's JSON form.
+// Numbers go both ways without losing a bit: a number is written with the fewest digits that give
+// the same value when it is read, as FP32 or as a double that is then rounded. Names such as "NaN"
+// are those of proto3's JSON form.
 //
 // Pure functions. Errors are kInvalidArgument and say tensor, what was expected and what was found.
 #ifndef SRU_SERVER_REST_V2_TENSOR_H_
@@ -54,12 +56,13 @@ size_t ElementBytes(TensorType type);
 // Whether the type has a form in JSON.
 bool HasJsonForm(TensorType type);
 
-// The number of elements; `limit` or more is an error, as is a negative size. `tensor` as errors name it: "input 'text'".
+// The number of elements; `limit` or more is an error, as is a negative size. `tensor` as errors
+// name it: "input 'text'".
 absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t limit,
                                      absl::string_view tensor);
 
-// Reads an array of values, flat or nested as the shape says, and appends their bytes to `*raw`. `json` is the array alone and
-// valid JSON. It must have as many values as the shape.
+// Reads an array of values, flat or nested as the shape says, and appends their bytes to `*raw`.
+// `json` is the array alone and valid JSON. It must have as many values as the shape.
 absl::Status ReadTensorData(absl::string_view json, TensorType type,
                             const std::vector<int64_t>& shape, absl::string_view tensor,
                             std::string* raw);

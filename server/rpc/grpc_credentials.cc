@@ -24,7 +24,8 @@ grpc_ssl_certificate_config_reload_status Fetch(void* user_data,
   std::shared_ptr<const transport::TlsPem> newest = files->newest();
   if (newest == files->used) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair = {newest->key.c_str(), newest->certificate.c_str()};
-  // gRPC 1.51 insists on authorities even where it asks for no client certificate and so never uses them; any certificate does.
+  // gRPC 1.51 insists on authorities even where it asks for no client certificate and so never uses
+  // them; any certificate does.
   const std::string& authorities =
       newest->client_ca.empty() ? newest->certificate : newest->client_ca;
   *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);

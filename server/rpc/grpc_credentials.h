@@ -10,8 +10,9 @@
 
 namespace sru::server::rpc {
 
-// `files` gives the files for a connection that has just come, never null; it runs on the library's threads, one at a time. With a `client_ca`
-// at the start, clients must show a certificate of one of its authorities. A null `files`: connections are in the clear.
+// `files` gives the files for a connection that has just come, never null; it runs on the library's
+// threads, one at a time. With a `client_ca` at the start, clients must show a certificate of one
+// of its authorities. A null `files`: connections are in the clear.
 std::shared_ptr<grpc::ServerCredentials> MakeCredentials(
     std::function<std::shared_ptr<const transport::TlsPem>()> files);
 

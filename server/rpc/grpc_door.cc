@@ -29,8 +29,8 @@
 namespace sru::server::rpc {
 namespace {
 
-// A call that comes while the library shuts down gets CANCELLED, which clients do not understand as "ask another replica"; for this long
-// before, calls are answered with UNAVAILABLE.
+// A call that comes while the library shuts down gets CANCELLED, which clients do not understand as
+// "ask another replica"; for this long before, calls are answered with UNAVAILABLE.
 constexpr absl::Duration kRefusalGrace = absl::Milliseconds(100);
 
 // Messages up to this size are copied, which is cheaper than to share them.
@@ -198,7 +198,8 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   std::string certificate() const override { return CertificateName(call_); }
   const callers::CallerPtr& caller() const override { return caller_; }
   absl::string_view method() const override { return call_.method(); }
-  // The time that is left is the same by every clock. (call.deadline() would be a date, and wrong once the system's clock is set.)
+  // The time that is left is the same by every clock. (call.deadline() would be a date, and wrong
+  // once the system's clock is set.)
   absl::Duration time_left() const override {
     const gpr_timespec deadline = call_.raw_deadline();
     if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
@@ -246,7 +247,8 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
             std::string(end.status.message()), calls::StatusDetails(end.status)};
   }
 
-  // The reactions: noexcept, since the library would swallow an exception, and the caller would wait for ever.
+  // The reactions: noexcept, since the library would swallow an exception, and the caller would
+  // wait for ever.
   void OnReadDone(bool ok) noexcept override {
     std::optional<absl::Cord> message;
     if (ok) {
@@ -271,8 +273,8 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
     handler_->OnDone();
     delete this;
   }
-  // OnCancel() and OnDone() never block, so the library may run them where it is instead of handing each
-  // to a thread of its executor. Its own default reactor does the same.
+  // OnCancel() and OnDone() never block, so the library may run them where it is instead of handing
+  // each to a thread of its executor. Its own default reactor does the same.
   bool InternalInlineable() override { return true; }
 
   GrpcDoor& door_;

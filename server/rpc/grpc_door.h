@@ -1,5 +1,6 @@
-// GrpcDoor: a port that gRPC's library serves (--grpc_transport=library). It starts the calls of a method table and gives each an Exchange of
-// its own. The library bounds neither connections nor handshakes nor the time that an answer may wait for its client (docs/security.md).
+// GrpcDoor: a port that gRPC's library serves (--grpc_transport=library). It starts the calls of a
+// method table and gives each an Exchange of its own. The library bounds neither connections nor
+// handshakes nor the time that an answer may wait for its client (docs/security.md).
 //
 //   auto door = GrpcDoor::Open("listen", address, options, receive_bytes, tls);
 //   ...
@@ -31,10 +32,11 @@ class GrpcDoor final : public door::GrpcPort, private grpc::CallbackGenericServi
  public:
   using TlsFiles = std::function<std::shared_ptr<const transport::TlsPem>()>;
 
-  // Listens and takes calls. kUnavailable names `flag`, the address and why it cannot be listened on. What `options` say of connections that
-  // end, of HTTP and of TLS is the native door's. `receive_bytes` bounds what the library holds of what arrives, roughly; 0 = unbounded. `tls_files`
-  // turns TLS on: it gives the files for a connection that has just come, never null. With a `client_ca` at the start, clients need a
-  // certificate.
+  // Listens and takes calls. kUnavailable names `flag`, the address and why it cannot be listened
+  // on. What `options` say of connections that end, of HTTP and of TLS is the native door's.
+  // `receive_bytes` bounds what the library holds of what arrives, roughly; 0 = unbounded.
+  // `tls_files` turns TLS on: it gives the files for a connection that has just come, never null.
+  // With a `client_ca` at the start, clients need a certificate.
   static absl::StatusOr<std::unique_ptr<GrpcDoor>> Open(absl::string_view flag,
                                                         ListenAddress address,
                                                         door::DoorOptions options,

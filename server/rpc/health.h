@@ -1,4 +1,5 @@
-// Health: the state of each service and model, and grpc.health.v1.Health, which tells it. Thread-safe.
+// Health: the state of each service and model, and grpc.health.v1.Health, which tells it.
+// Thread-safe.
 //
 //   Health health;
 //   table rows: health.Methods()
@@ -6,7 +7,8 @@
 //   ...
 //   health.Shutdown();
 //
-// It answers as the health service of gRPC's library does, also where a request is wrong; the error of a name that is too long says so.
+// It answers as the health service of gRPC's library does, also where a request is wrong; the error
+// of a name that is too long says so.
 #ifndef SRU_SERVER_RPC_HEALTH_H_
 #define SRU_SERVER_RPC_HEALTH_H_
 

@@ -1,5 +1,6 @@
-// The rows of sru.v1.InferenceService and sru.v1.AdminService. The calls take the bytes of a message, because gRPC's own parsing answers
-// bytes that protobuf refuses (a string that is not UTF-8) with UNIMPLEMENTED; here they get INVALID_ARGUMENT and the name of the field.
+// The rows of sru.v1.InferenceService and sru.v1.AdminService. The calls take the bytes of a
+// message, because gRPC's own parsing answers bytes that protobuf refuses (a string that is not
+// UTF-8) with UNIMPLEMENTED; here they get INVALID_ARGUMENT and the name of the field.
 #ifndef SRU_SERVER_RPC_INFERENCE_METHODS_H_
 #define SRU_SERVER_RPC_INFERENCE_METHODS_H_
 

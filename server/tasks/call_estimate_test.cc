@@ -38,8 +38,8 @@ void* Allocate(std::size_t size, std::size_t alignment) {
 
 }  // namespace
 
-// All forms that the library has: a form that is left out is the sanitizer's own where there is one, and
-// what that returns must not go to the forms of delete below.
+// All forms that the library has: a form that is left out is the sanitizer's own where there is
+// one, and what that returns must not go to the forms of delete below.
 void* operator new(std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
 void* operator new[](std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
 void* operator new(std::size_t size, std::align_val_t alignment) {

@@ -1,4 +1,5 @@
-// Texts of a small language model with a prefix cache: everything that a call gets is the same to the bit as without, and no slot is lost.
+// Texts of a small language model with a prefix cache: everything that a call gets is the same to
+// the bit as without, and no slot is lost.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

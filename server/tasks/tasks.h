@@ -1,5 +1,6 @@
-// The tasks: the methods that compute, each in a folder of its own with its call, the parser of its request, the writer of its answer and
-// its tensors in the Open Inference Protocol. Here is all that the rest of the server knows of them.
+// The tasks: the methods that compute, each in a folder of its own with its call, the parser of its
+// request, the writer of its answer and its tensors in the Open Inference Protocol. Here is all
+// that the rest of the server knows of them.
 #ifndef SRU_SERVER_TASKS_TASKS_H_
 #define SRU_SERVER_TASKS_TASKS_H_
 
@@ -39,8 +40,8 @@ struct Task {
   // Default instances.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
-  // Makes a call, which answers whenever that may be and is counted as one of the method. The context outlives it. With a form, the
-  // messages are in that form.
+  // Makes a call, which answers whenever that may be and is counted as one of the method. The
+  // context outlives it. With a form, the messages are in that form.
   Start start = nullptr;
   // Ends a call in an overload instead of making it (quick_refusal.h); null: none is ended so.
   using Refuse = std::optional<calls::CallEnd> (*)(calls::MethodId, const calls::ServiceContext&,
@@ -48,13 +49,15 @@ struct Task {
   Refuse refuse = nullptr;
   // What ModelInfer calls it with; without outputs, it does not.
   open_inference::TaskTensors tensors = {};
-  // Adds what these models need for it to the row by which they compute (engine.h); null: other tasks of theirs say all.
+  // Adds what these models need for it to the row by which they compute (engine.h); null: other
+  // tasks of theirs say all.
   void (*add_runners)(batching::TaskRunners* row) = nullptr;
   // Writes the sizes of such a model; null: they are those of a stack.
   void (*write_sizes)(const models::Model& model, v1::ModelInfo* info) = nullptr;
 };
 
-// The row of a task whose calls are of the class `Call`, which derives from calls::TaskCall or looks alike.
+// The row of a task whose calls are of the class `Call`, which derives from calls::TaskCall or
+// looks alike.
 template <typename Call>
 Task TaskOf(calls::MethodId method, calls::TaskSet tasks,
             open_inference::TaskTensors tensors = {}) {

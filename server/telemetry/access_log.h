@@ -77,14 +77,15 @@ class AccessLog {
   // id to send back: that one, or a new one if a line was written; empty: none.
   std::string End(const CallOrigin& call, std::string request_id, const CallRecord& record);
 
-  // Logs a call that was rejected before it reached a handler. `peer` is "" where gRPC does not tell
-  // it; `certificate` is the name in the client's certificate, "" if it has none.
+  // Logs a call that was rejected before it reached a handler. `peer` is "" where gRPC does not
+  // tell it; `certificate` is the name in the client's certificate, "" if it has none.
   void OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
                                const CallHeaders& headers, absl::string_view peer,
                                absl::string_view certificate);
 
-  // Logs a request over HTTP that was refused before a service had seen it; `caller` is "" if nobody knows. Of an INVALID_ARGUMENT the line has only what stands
-  // before the first quotation, as `reason` may quote the request.
+  // Logs a request over HTTP that was refused before a service had seen it; `caller` is "" if
+  // nobody knows. Of an INVALID_ARGUMENT the line has only what stands before the first quotation,
+  // as `reason` may quote the request.
   void OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
                      const CallHeaders& headers, absl::string_view peer, absl::string_view caller);
 
@@ -105,7 +106,8 @@ class AccessLog {
     return !status.ok() || options_.requests == LogRequests::kAll;
   }
 
-  // Returns whether a line of this level on this peer may be written now; `*suppressed` lines were left out before it.
+  // Returns whether a line of this level on this peer may be written now; `*suppressed` lines were
+  // left out before it.
   bool Take(LogLevel level, absl::string_view peer, int64_t* suppressed) {
     return options_.requests != LogRequests::kNone && level >= GetLogOptions().level &&
            limit_.Take(clock_.Now(), AddressOf(peer), suppressed);

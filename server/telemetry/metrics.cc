@@ -45,7 +45,8 @@ Labels LabelsOf(const ModelLevels& levels) {
   return {{"model", levels.model}, {"version", absl::StrCat(levels.version)}};
 }
 
-// By the date then, as the clock may be set later. Some milliseconds after the kernel has started the process, before all else is initialized.
+// By the date then, as the clock may be set later. Some milliseconds after the kernel has started
+// the process, before all else is initialized.
 const std::chrono::system_clock::time_point kProcessStart __attribute__((init_priority(101))) =
     std::chrono::system_clock::now();
 

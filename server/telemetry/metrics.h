@@ -52,7 +52,8 @@ class Metrics;
 // The series of one loaded model. Must not outlive its Metrics.
 class ModelMetrics : public batching::BatchObserver, public batching::StepObserver {
  public:
-  // Records a call that named this model, with its sequences. Of `times` only the total is read unless the call ended with OK.
+  // Records a call that named this model, with its sequences. Of `times` only the total is read
+  // unless the call ended with OK.
   void OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
               int64_t sequences = 1);
 
@@ -77,7 +78,8 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
     return sums_;
   }
 
-  // Counts the tokens of a call that its texts and words gave, and those of them that the vocabulary does not have.
+  // Counts the tokens of a call that its texts and words gave, and those of them that the
+  // vocabulary does not have.
   void OnWords(int64_t words, int64_t unknown) {
     text_tokens_.Add(words);
     unknown_tokens_.Add(unknown);

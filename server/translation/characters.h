@@ -1,4 +1,5 @@
-// Characters of valid UTF-8 text, by their offsets. Offsets are those of characters, and inside of the text where one is read.
+// Characters of valid UTF-8 text, by their offsets. Offsets are those of characters, and inside of
+// the text where one is read.
 #ifndef SRU_SERVER_TRANSLATION_CHARACTERS_H_
 #define SRU_SERVER_TRANSLATION_CHARACTERS_H_
 

@@ -25,7 +25,8 @@ constexpr int64_t kNoLimit = 1'000'000'000'000;  // what DeepL answers to custom
 constexpr size_t kMostTags = 1000;
 constexpr size_t kLongestTag = 64;
 
-// Fields of the API that these models cannot honour. Ignoring one would give another translation than was asked for.
+// Fields of the API that these models cannot honour. Ignoring one would give another translation
+// than was asked for.
 constexpr const char* kNotSupported[] = {"glossary_id", "glossary_ids", "style_id",
                                          "translation_memory_id", "custom_instructions"};
 

@@ -24,7 +24,8 @@ constexpr int kMostDepth = 200;
 constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 constexpr std::string_view kSourceEnd = "</s>";          // models of Marian have it
 
-// The bytes of a text are kept by the document, by a block that grows by doubling, and by its units or other items.
+// The bytes of a text are kept by the document, by a block that grows by doubling, and by its units
+// or other items.
 constexpr size_t kTextCopies = 4;
 constexpr size_t kItemsUntilAsked = 4096;
 // A page may begin with so much more of tags, styles and programs than of text.
@@ -104,8 +105,8 @@ bool IsMark(UChar32 character) {
              std::string_view::npos;
 }
 
-// True for a character that the rules of most SentencePiece models (nmt_nfkc) make a space, or begin with one: a zero-width non-joiner,
-// or an acute accent that stands for an apostrophe.
+// True for a character that the rules of most SentencePiece models (nmt_nfkc) make a space, or
+// begin with one: a zero-width non-joiner, or an acute accent that stands for an apostrophe.
 bool BecomesSpace(std::string_view text, size_t at) {
   if (at >= text.size() || static_cast<unsigned char>(text[at]) < 0x80) return false;
   const UChar32 character = CharacterAt(text, at);
@@ -549,7 +550,8 @@ class Document::Writer {
       entered.push_back(element);
       if (was_written_[element]) repeated += document_.elements_[element].tag.size();
     }
-    // A long tag around words that come in another order must not make the answer many times as long as the text.
+    // A long tag around words that come in another order must not make the answer many times as
+    // long as the text.
     if (repeated > most_repeated_) return;
     most_repeated_ -= repeated;
     for (auto it = entered.rbegin(); it != entered.rend(); ++it) {
@@ -657,7 +659,8 @@ class Document::Writer {
   // True if no word has the element, nor has another text.
   bool IsLost(int element) { return !was_written_[element] && counts_[element] == 0; }
 
-  // The words of a translation, and the marks between them; characters of scripts without spaces are words.
+  // The words of a translation, and the marks between them; characters of scripts without spaces
+  // are words.
   std::vector<Group> GroupsOf(const std::string& source, const v1::Hypothesis& hypothesis) {
     const std::string_view text = hypothesis.text();
     const std::vector<std::string_view> pieces(hypothesis.tokens().begin(),
@@ -692,7 +695,8 @@ class Document::Writer {
       if (sources == 0) continue;
       // Without an alignment, words are taken to keep their order.
       auto best = std::max_element(weights[g].begin(), weights[g].end());
-      // A mark looks at the word before it, too: it stands for the same mark of the source, if there is one.
+      // A mark looks at the word before it, too: it stands for the same mark of the source, if
+      // there is one.
       float most = -1;
       for (int s = 0; group.is_mark && s < counted; ++s) {
         const bool is_same =

@@ -35,7 +35,8 @@ enum class TextFormat { kPlain, kHtml, kXml };
 struct TextRules {
   TextFormat format = TextFormat::kPlain;
   Splitting splitting = Splitting::kSentences;
-  // Elements that end a sentence; those that do not; those that are left alone. Of HTML, besides those that are known.
+  // Elements that end a sentence; those that do not; those that are left alone. Of HTML, besides
+  // those that are known.
   std::set<std::string> splitting_tags;
   std::set<std::string> inline_tags;
   std::set<std::string> ignored_tags;
@@ -67,8 +68,9 @@ class Document {
     int element = 0;  // the innermost around its first character
   };
 
-  // `text` is valid UTF-8. Reserves the memory of the document and of its translations' frames before it is taken. kInvalidArgument: elements nest
-  // too deeply; kCancelled: the thread's work is to end (server/base/interruption.h); errors of `split` and `reserve`.
+  // `text` is valid UTF-8. Reserves the memory of the document and of its translations' frames
+  // before it is taken. kInvalidArgument: elements nest too deeply; kCancelled: the thread's work
+  // is to end (server/base/interruption.h); errors of `split` and `reserve`.
   static absl::StatusOr<std::unique_ptr<const Document>> Parse(std::string text,
                                                                const TextRules& rules,
                                                                const Splitter& split,
@@ -80,8 +82,8 @@ class Document {
   // The memory that Assemble() takes, its result included.
   int64_t AnswerBytes(const std::vector<v1::Translation>& translations) const;
 
-  // The text made of the best hypothesis of each unit's translation. `join_with_spaces`: write a space between units that follow each other
-  // directly. kCancelled as for Parse().
+  // The text made of the best hypothesis of each unit's translation. `join_with_spaces`: write a
+  // space between units that follow each other directly. kCancelled as for Parse().
   absl::StatusOr<std::string> Assemble(const std::vector<v1::Translation>& translations,
                                        bool join_with_spaces) const;
 
@@ -114,12 +116,12 @@ class Document {
   std::vector<Item> items_;
 };
 
-// About `most` bytes, whole characters, from the beginning of what is translated of a text: without tags, and without elements that are left
-// alone. Takes memory and time by `most`, not by the text.
+// About `most` bytes, whole characters, from the beginning of what is translated of a text: without
+// tags, and without elements that are left alone. Takes memory and time by `most`, not by the text.
 std::string BeginningOf(std::string_view text, const TextRules& rules, size_t most);
 
-// Where each piece of a SentencePiece model begins in the text that it is a part of. Exact for text that was made of the pieces; close to it
-// where the model has normalized the text.
+// Where each piece of a SentencePiece model begins in the text that it is a part of. Exact for text
+// that was made of the pieces; close to it where the model has normalized the text.
 std::vector<size_t> PieceOffsets(std::string_view text,
                                  const std::vector<std::string_view>& pieces);
 

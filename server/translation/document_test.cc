@@ -25,7 +25,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Translates into capitals; in `reversed` order if it is asked to. Its pieces are words, each aligned with the one that it was made from.
+// Translates into capitals; in `reversed` order if it is asked to. Its pieces are words, each
+// aligned with the one that it was made from.
 v1::Translation Capitals(const std::string& text, bool reversed) {
   v1::Translation translation;
   v1::Hypothesis* const hypothesis = translation.add_hypotheses();
@@ -651,7 +652,8 @@ TEST(PieceOffsetsTest, PiecesAndTheirText) {
   // Where the model has normalized the text, they agree again at the next word.
   EXPECT_THAT(PieceOffsets("\xEF\xAC\x83x  d", {space + "ffix", d}), ElementsAre(0, 6));
   EXPECT_THAT(PieceOffsets("", {a, d}), ElementsAre(0, 0));
-  // Characters that the model has made a space, or that begin with one then; a model may keep them, too.
+  // Characters that the model has made a space, or that begin with one then; a model may keep them,
+  // too.
   EXPECT_THAT(PieceOffsets("ab\xE2\x80\x8C"
                            "d ab",
                            {a, d, a}),

@@ -23,14 +23,16 @@ namespace {
 
 constexpr size_t kLongestCode = 35;  // what BCP 47 asks implementations for
 constexpr char kPivot[] = "en";
-// The languages of Serbo-Croatian ("hbs") in Latin script. Callers and the detection of languages use their codes.
+// The languages of Serbo-Croatian ("hbs") in Latin script. Callers and the detection of languages
+// use their codes.
 constexpr const char* kSerboCroatian[] = {"bs", "hr", "sr-Latn"};
 
 bool IsSerboCroatian(const std::string& code) {
   return absl::EqualsIgnoreCase(code, "hbs") || absl::EqualsIgnoreCase(code, "sh");
 }
 
-// "en" for "eng": callers expect the code of two letters if there is one. Other codes stay as they are.
+// "en" for "eng": callers expect the code of two letters if there is one. Other codes stay as they
+// are.
 std::string ShortCode(const std::string& code) {
   const icu::Locale locale = icu::Locale::createCanonical(code.c_str());
   UErrorCode error = U_ZERO_ERROR;
@@ -45,8 +47,8 @@ struct CodeAndKey {
   LanguageKey key;
 };
 
-// A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the table stays small. A thread
-// logs a wrong code once.
+// A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the
+// table stays small. A thread logs a wrong code once.
 const CodeAndKey& Cached(const std::string& code) {
   thread_local std::map<std::string, CodeAndKey> all;
   const auto [entry, is_new] = all.try_emplace(code);

@@ -1,10 +1,13 @@
-// Languages of texts and of translators, by their codes (BCP 47, as "en", "pt-BR", "zh_Hant"; case does not matter).
+// Languages of texts and of translators, by their codes (BCP 47, as "en", "pt-BR", "zh_Hant"; case
+// does not matter).
 //
-// Two codes mean the same language if ICU completes both to the same language and script: "en" matches "en-US", "zh" matches "zh-Hans" and
-// "zh-TW" does not. Of several models the one of the same region goes first, then the first by name.
+// Two codes mean the same language if ICU completes both to the same language and script: "en"
+// matches "en-US", "zh" matches "zh-Hans" and "zh-TW" does not. Of several models the one of the
+// same region goes first, then the first by name.
 //
-// A model's code of three letters counts as the one of two letters where there is one: "eng" as "en". The source "hbs" (Serbo-Croatian) stands
-// for three languages in Latin script, "bs", "hr" and "sr-Latn", behind other models of these.
+// A model's code of three letters counts as the one of two letters where there is one: "eng" as
+// "en". The source "hbs" (Serbo-Croatian) stands for three languages in Latin script, "bs", "hr"
+// and "sr-Latn", behind other models of these.
 //
 // Pure functions; a LanguageCatalog is immutable.
 #ifndef SRU_SERVER_TRANSLATION_LANGUAGES_H_
@@ -48,7 +51,8 @@ struct DetectedLanguage {
 // DetectLanguages() need not be given more of a text.
 inline constexpr size_t kMostDetectedBytes = 16 << 10;
 
-// The languages of a text by CLD2's tables, the most of it first; none if it says too little. Looks at the beginning of a long text.
+// The languages of a text by CLD2's tables, the most of it first; none if it says too little. Looks
+// at the beginning of a long text.
 std::vector<DetectedLanguage> DetectLanguages(std::string_view text);
 
 // A translator that takes text and says its languages, by codes that have a key.
@@ -68,8 +72,8 @@ class LanguageCatalog {
   explicit LanguageCatalog(const lifecycle::ModelRegistry& registry,
                            const std::function<bool(absl::string_view model)>& may_use = nullptr);
 
-  // The models that translate, one after the other: one, two by way of English, or none if both languages are the same. kInvalidArgument:
-  // there are none.
+  // The models that translate, one after the other: one, two by way of English, or none if both
+  // languages are the same. kInvalidArgument: there are none.
   absl::StatusOr<std::vector<TranslatorModel>> Path(const LanguageKey& source,
                                                     const LanguageKey& target) const;
 

@@ -58,7 +58,8 @@ const std::map<std::string, Names, std::less<>>& OptionalEnds() {
   return *ends;
 }
 
-// The end tag of these elements also ends what is open within them. Others do not, since end tags within a line may have no beginning.
+// The end tag of these elements also ends what is open within them. Others do not, since end tags
+// within a line may have no beginning.
 bool HoldsOthers(std::string_view name) {
   static const auto* const names = new Names{
       "article", "aside", "blockquote", "body",     "button", "center", "datalist", "details",
@@ -80,7 +81,8 @@ bool KeepsInside(std::string_view name) {
 bool MayCloseItself(std::string_view name) { return name == "svg" || name == "math"; }
 
 // The names of characters: those of HTML 4, of Latin Extended-A, of white space and of what has no
-// width. Each run of names follows its first character: a hexadecimal number that begins with a digit.
+// width. Each run of names follows its first character: a hexadecimal number that begins with a
+// digit.
 constexpr char kNames[] =
     "0A0 nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg "
     "plusmn sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest "
@@ -156,7 +158,8 @@ uint32_t CharacterOf(std::string_view name, bool is_xml) {
   return found == Entities(is_xml).end() ? 0 : found->second;
 }
 
-// True if browsers know the entity without its semicolon, too: numbers, Latin-1's names, and amp, lt, gt and quot.
+// True if browsers know the entity without its semicolon, too: numbers, Latin-1's names, and amp,
+// lt, gt and quot.
 bool NeedsNoSemicolon(std::string_view name) {
   const uint32_t character = CharacterOf(name, /*is_xml=*/false);
   return character != 0 && (name[0] == '#' || (character > ' ' && character <= 0xFF &&

@@ -1,5 +1,5 @@
-// MarkupReader: HTML or XML as a sequence of texts and tags, in the order in which they stand and with all of their bytes. It builds no tree and
-// repairs nothing: what it cannot read is text.
+// MarkupReader: HTML or XML as a sequence of texts and tags, in the order in which they stand and
+// with all of their bytes. It builds no tree and repairs nothing: what it cannot read is text.
 //
 //   MarkupReader reader(markup, /*is_xml=*/false);
 //   MarkupToken token;
@@ -22,7 +22,8 @@ struct MarkupToken {
     kText,   // `text`: characters, entities decoded
     kOpen,   // <name ...>
     kClose,  // </name>
-    kEmpty,  // <name .../> of XML, or of HTML's svg and math and within these; or an element of HTML that has no end
+    kEmpty,  // <name .../> of XML, or of HTML's svg and math and within these; or an element of
+             // HTML that has no end
     kRaw,    // comments, declarations, instructions, CDATA, entities that are not known
   };
   Kind kind = Kind::kText;
@@ -43,12 +44,14 @@ class MarkupReader {
   // False at the end, and when the thread's work is to end (server/base/interruption.h).
   bool Next(MarkupToken* token);
 
-  // Passes over the rest of the element that the token `open` has opened. Returns all of the element, up to the end of the markup if it has
-  // no end tag. An element of HTML that needs none, such as li, ends before the next one like it and before the end of what is around it, too.
+  // Passes over the rest of the element that the token `open` has opened. Returns all of the
+  // element, up to the end of the markup if it has no end tag. An element of HTML that needs none,
+  // such as li, ends before the next one like it and before the end of what is around it, too.
   std::string_view SkipElement(const MarkupToken& open);
 
  private:
-  // The part of SkipElement() for elements that need no end tag; `ends`: those that begin after its end.
+  // The part of SkipElement() for elements that need no end tag; `ends`: those that begin after its
+  // end.
   void SkipOptionalEnd(const MarkupToken& open, const Names& ends);
   void ReadText(MarkupToken* token);
   void ReadEntity(MarkupToken* token);

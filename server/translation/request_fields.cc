@@ -21,7 +21,8 @@ using rest::JsonReader;
 using rest::MemoryHold;
 using Kind = JsonReader::Kind;
 
-// The memory of a value besides its bytes: a string in a list that grows, and perhaps a node of the map.
+// The memory of a value besides its bytes: a string in a list that grows, and perhaps a node of the
+// map.
 constexpr int64_t kValueBytes = 176;
 constexpr int kFieldsUntilAsked = 4096;
 

@@ -1,5 +1,6 @@
-// RequestFields: the fields of a request whose body is a form (application/x-www-form-urlencoded) or a JSON object of strings, numbers, truth
-// values and lists of them: both say the same. Fields that nobody asks for are ignored, whatever they have, as the APIs do that take such requests.
+// RequestFields: the fields of a request whose body is a form (application/x-www-form-urlencoded)
+// or a JSON object of strings, numbers, truth values and lists of them: both say the same. Fields
+// that nobody asks for are ignored, whatever they have, as the APIs do that take such requests.
 //
 // Not thread-safe.
 #ifndef SRU_SERVER_TRANSLATION_REQUEST_FIELDS_H_
@@ -19,11 +20,12 @@ namespace sru::server::translation {
 
 class RequestFields {
  public:
-  // Adds the fields of a form, such as a query. Reserves the memory that they take. kInvalidArgument names the field: percent signs without
-  // digits, bytes that are not UTF-8. kCancelled: the thread's work is to end (server/base/interruption.h).
+  // Adds the fields of a form, such as a query. Reserves the memory that they take.
+  // kInvalidArgument names the field: percent signs without digits, bytes that are not UTF-8.
+  // kCancelled: the thread's work is to end (server/base/interruption.h).
   absl::Status AddForm(absl::string_view form, rest::MemoryHold* memory);
-  // Adds the fields of a JSON object; null is the same as a field that is left out. An object, or what cannot stand in a list, is passed over: it is
-  // a problem of who asks for the field.
+  // Adds the fields of a JSON object; null is the same as a field that is left out. An object, or
+  // what cannot stand in a list, is passed over: it is a problem of who asks for the field.
   absl::Status AddJson(absl::string_view json, rest::MemoryHold* memory);
   // The body by its content type.
   absl::Status AddBody(absl::string_view body, absl::string_view content_type,

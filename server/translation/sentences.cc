@@ -37,7 +37,8 @@ constexpr WordsOfLanguage kAbbreviations[] = {
     {"nl", "bijv. dhr. ds. ing. ir. mevr. mw. o.a."},
     {"pl", "bp. inż. ks. m.in. mgr. np. płk. tj. tzw. ul. św."},
     {"sk", "doc. ing. mgr. napr. p. sv. tj. tzv."}};
-// Abbreviations of ICU's list of the language that are ordinary words as well, and so may end a sentence.
+// Abbreviations of ICU's list of the language that are ordinary words as well, and so may end a
+// sentence.
 constexpr WordsOfLanguage kOrdinaryWords[] = {
     {"de", "Akt. Ben. Do. Max. Mo. PIN. Port. So. Test. am."},
     {"en",
@@ -93,7 +94,8 @@ void AddAbbreviations(const std::string& language, std::set<std::string, std::le
   }
 }
 
-// Rules of the languages of models. ICU takes milliseconds to make an iterator, which serves one thread.
+// Rules of the languages of models. ICU takes milliseconds to make an iterator, which serves one
+// thread.
 LanguageRules& RulesOf(const std::string& language) {
   thread_local std::map<std::string, LanguageRules> all;
   const auto [entry, is_new] = all.try_emplace(language);
@@ -145,7 +147,8 @@ void Add(std::string_view text, TextRange range, std::vector<TextRange>* ranges)
   if (HasLetter(text, range)) ranges->push_back(range);
 }
 
-// False if the full stop that the range ends with is that of an abbreviation, of initials or of a number that counts. `next`: what follows.
+// False if the full stop that the range ends with is that of an abbreviation, of initials or of a
+// number that counts. `next`: what follows.
 bool EndsSentence(std::string_view text, TextRange range, UChar32 next,
                   const LanguageRules& rules) {
   if (range.begin == range.end || text[range.end - 1] != '.') return true;
@@ -210,7 +213,8 @@ void SplitBySentences(std::string_view text, const LanguageRules& rules,
   utext_close(opened);
 }
 
-// Where a range is cut: before the word in its middle, or within a word that is longer than a quarter of it. Its beginning: nowhere.
+// Where a range is cut: before the word in its middle, or within a word that is longer than a
+// quarter of it. Its beginning: nowhere.
 size_t CutOf(std::string_view text, TextRange range) {
   const size_t size = range.end - range.begin;
   size_t middle = range.begin + size / 2;

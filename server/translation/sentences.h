@@ -1,5 +1,6 @@
-// Sentences of a text, by ICU's rules (Unicode, UAX #29), but none ends after an abbreviation of the language, initials or a number that counts, nor
-// between two ASCII characters without white space; and the parts of sentences that are too long for a model.
+// Sentences of a text, by ICU's rules (Unicode, UAX #29), but none ends after an abbreviation of
+// the language, initials or a number that counts, nor between two ASCII characters without white
+// space; and the parts of sentences that are too long for a model.
 //
 // Pure functions, thread-safe. Time is linear in the bytes, whatever the text says.
 #ifndef SRU_SERVER_TRANSLATION_SENTENCES_H_
@@ -27,13 +28,14 @@ struct TextRange {
   size_t end = 0;
 };
 
-// The sentences of `text`, valid UTF-8, in their order, without the white space around them. What lies between them has no letters.
-// `language`: ICU's code, "en".
+// The sentences of `text`, valid UTF-8, in their order, without the white space around them. What
+// lies between them has no letters. `language`: ICU's code, "en".
 std::vector<TextRange> SplitSentences(std::string_view text, const std::string& language,
                                       Splitting splitting);
 
-// Cuts a sentence into parts of at most `max_tokens` tokens each: before a word where it can be, otherwise before a character. Appends them to
-// `*parts`, without the white space around them. kInvalidArgument: the tokenizer cannot read the text.
+// Cuts a sentence into parts of at most `max_tokens` tokens each: before a word where it can be,
+// otherwise before a character. Appends them to `*parts`, without the white space around them.
+// kInvalidArgument: the tokenizer cannot read the text.
 absl::Status CutSentence(std::string_view text, TextRange sentence,
                          const models::Tokenizer& tokenizer, size_t max_tokens,
                          std::vector<TextRange>* parts);

@@ -1,13 +1,16 @@
 // The routes of two APIs for texts, for which there are clients. Bodies are forms or JSON.
 //
-// DeepL's (v2), beside the Open Inference Protocol's of the same prefix. The key stands in "Authorization: DeepL-Auth-Key KEY", or as a bearer token.
-//   POST      /v2/translate        text (several), target_lang, source_lang, split_sentences, tag_handling, ...
+// DeepL's (v2), beside the Open Inference Protocol's of the same prefix. The key stands in
+// "Authorization: DeepL-Auth-Key KEY", or as a bearer token.
+//   POST      /v2/translate        text (several), target_lang, source_lang, split_sentences, ...
 //   GET, POST /v2/languages        type: source or target
-//   GET       /v2/usage            the characters since the server's start; there is no limit, and so no status 456
+//   GET       /v2/usage            the characters since the server's start; without a limit, and so
+//                                  without status 456
 //   GET       /v2/glossary-language-pairs, /v2/glossaries   empty lists
 //
-// LibreTranslate's. The token of a server that asks for one is the field `api_key`, or stands in the header as in other routes.
-//   POST      /translate           q (a string or a list), source ("auto"), target, format (text, html)
+// LibreTranslate's. The token of a server that asks for one is the field `api_key`, or stands in
+// the header as in other routes.
+//   POST      /translate           q (a string or a list), source ("auto"), target, format
 //   POST      /detect              q
 //   GET       /languages           the languages and what each can be translated into
 //   GET       /frontend/settings   what its web page asks first

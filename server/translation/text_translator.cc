@@ -82,7 +82,8 @@ class Translation : public std::enable_shared_from_this<Translation> {
     return absl::OkStatus();
   }
 
-  // Makes call after call, until one of them is not answered at once. A function that calls itself for each would need a stack for all.
+  // Makes call after call, until one of them is not answered at once. A function that calls itself
+  // for each would need a stack for all.
   void Run() {
     while (true) {
       if (absl::Status status = EndStep(); !status.ok()) return End(status);
@@ -102,8 +103,8 @@ class Translation : public std::enable_shared_from_this<Translation> {
     if (TakeAnswer()) Run();
   }
 
-  // The language of a text: of those found in it the first that models translate from, or the target; without one
-  // English, or the first that there is.
+  // The language of a text: of those found in it the first that models translate from, or the
+  // target; without one English, or the first that there is.
   absl::StatusOr<TranslatedText> SourceOf(const LanguageCatalog& catalog, const LanguageKey& target,
                                           const std::string& text) const {
     TranslatedText answer;
@@ -127,7 +128,8 @@ class Translation : public std::enable_shared_from_this<Translation> {
     return answer;
   }
 
-  // If all calls of a step have been answered, puts its texts together and begins the next one. No calls are left after the last.
+  // If all calls of a step have been answered, puts its texts together and begins the next one. No
+  // calls are left after the last.
   absl::Status EndStep() {
     while (calls_.empty()) {
       if (step_ > 0) SRU_RETURN_UNLESS_OK(AssembleAll());

@@ -1,9 +1,10 @@
-// TextTranslator: texts as users have them, translated by calls of Translate. For each text it finds the language, if it is not given, and the
-// models; cuts the text into sentences, and sentences into parts that the model takes; makes the calls; and puts the text together again. Without a
-// direct model a text goes through English, by two models.
+// TextTranslator: texts as users have them, translated by calls of Translate. For each text it
+// finds the language, if it is not given, and the models; cuts the text into sentences, and
+// sentences into parts that the model takes; makes the calls; and puts the text together again.
+// Without a direct model a text goes through English, by two models.
 //
-// Sentences of all texts share calls, each of which is answered before the next one is made. Calls are the caller's to make, so that its token,
-// deadline and limits hold for them.
+// Sentences of all texts share calls, each of which is answered before the next one is made. Calls
+// are the caller's to make, so that its token, deadline and limits hold for them.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TRANSLATION_TEXT_TRANSLATOR_H_
@@ -62,10 +63,13 @@ class TextTranslator {
   // Changes with the catalog.
   int64_t catalog_generation() const { return registry_.generation(); }
 
-  // `done` is called once, on any thread; with kCancelled when the thread's work is to end (server/base/interruption.h). It and `call` may throw, into whom has called: the caller of this, or of `done`.
+  // `done` is called once, on any thread; with kCancelled when the thread's work is to end
+  // (server/base/interruption.h). It and `call` may throw, into whom has called: the caller of
+  // this, or of `done`.
   void Translate(TextRequest request, Call call, Reserve reserve, Done done);
 
-  // The characters of all texts so far, except those of requests that were refused before their first call.
+  // The characters of all texts so far, except those of requests that were refused before their
+  // first call.
   int64_t num_characters() const { return num_characters_; }
 
  private:

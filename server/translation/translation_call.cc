@@ -17,12 +17,13 @@ using rest::RestCall;
 constexpr char kTranslate[] = "/sru.v1.InferenceService/Translate";
 // An answer is kept as it came and as a message, until its texts are put together.
 constexpr int64_t kCopies = 2;
-// The languages and sentences of so many texts, of so many bytes in all, are found within a part of a millisecond. More would keep a loop from
-// its connections, or a worker from its batches.
+// The languages and sentences of so many texts, of so many bytes in all, are found within a part of
+// a millisecond. More would keep a loop from its connections, or a worker from its batches.
 constexpr size_t kFewTexts = 8;
 constexpr size_t kShortTexts = 512;
 
-// The memory of an answer with these texts: as values of JSON, and as JSON in a buffer that grows by doubling.
+// The memory of an answer with these texts: as values of JSON, and as JSON in a buffer that grows
+// by doubling.
 int64_t JsonBytes(const std::vector<TranslatedText>& texts) {
   size_t bytes = 0;
   for (const TranslatedText& text : texts) {

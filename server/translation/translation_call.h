@@ -1,4 +1,5 @@
-// TranslateTexts: answers a request for translations of texts, in whatever dialect, by calls of Translate.
+// TranslateTexts: answers a request for translations of texts, in whatever dialect, by calls of
+// Translate.
 #ifndef SRU_SERVER_TRANSLATION_TRANSLATION_CALL_H_
 #define SRU_SERVER_TRANSLATION_TRANSLATION_CALL_H_
 

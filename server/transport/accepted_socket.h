@@ -10,8 +10,8 @@
 
 namespace sru::server::transport {
 
-// The key that a connection counts for: an IPv4 address, or the first half of an IPv6 address, since one machine has many that share it. All zeros for
-// others.
+// The key that a connection counts for: an IPv4 address, or the first half of an IPv6 address,
+// since one machine has many that share it. All zeros for others.
 using AddressKey = std::array<unsigned char, 16>;
 
 // Owns the socket.

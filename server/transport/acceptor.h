@@ -1,5 +1,5 @@
-// Acceptor: a thread that accepts connections. It goes on whatever the system lacks for a while (files, buffers, memory); what waits at the
-// sockets meanwhile waits there.
+// Acceptor: a thread that accepts connections. It goes on whatever the system lacks for a while
+// (files, buffers, memory); what waits at the sockets meanwhile waits there.
 //
 // Thread-safe, but for Start() before Stop().
 #ifndef SRU_SERVER_TRANSPORT_ACCEPTOR_H_
@@ -23,10 +23,12 @@ class Acceptor {
  public:
   // Runs on the thread and owns `fd`, which does not block.
   using OnConnection = std::function<void(int fd, const sockaddr_storage& address)>;
-  // Runs on the thread when the system lacks what accepting needs, so that an open connection can make way.
+  // Runs on the thread when the system lacks what accepting needs, so that an open connection can
+  // make way.
   using OnFailure = std::function<void()>;
 
-  // Takes over `sockets` (listening_sockets.h). `name` is their address, for the log. kUnavailable if the system has no descriptor for it.
+  // Takes over `sockets` (listening_sockets.h). `name` is their address, for the log. kUnavailable
+  // if the system has no descriptor for it.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Create(std::vector<int> sockets,
                                                           std::string name,
                                                           OnConnection on_connection,

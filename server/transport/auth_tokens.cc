@@ -37,7 +37,8 @@ bool IsVisible(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
-// Whether the second word of a line with the name `default` is no token: in those of base64, `=` stands at the end alone.
+// Whether the second word of a line with the name `default` is no token: in those of base64, `=`
+// stands at the end alone.
 bool IsMistypedLimit(absl::string_view word) {
   return absl::StrContains(absl::StripSuffix(absl::StripSuffix(word, "="), "="), '=') ||
          callers::IsLimit(absl::StrCat(word, "0")) || callers::IsLimit(absl::StrCat(word, "=0"));

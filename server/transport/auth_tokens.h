@@ -7,8 +7,9 @@
 //   search         4f6R0pXyY0b1nq3cVd2m    tokens_per_second=20000 calls_in_flight=64
 //   4o1X9nUuPqL0aa7Zc8sE
 //   default        tokens_per_second=2000
-// After a name and a token, limits may follow (callers/caller_limits.h), which are those of all tokens of the name: the lines of one name that have
-// limits have the same. A line of the word "default" and limits says what holds where a line does not say it; it may stand anywhere, once.
+// After a name and a token, limits may follow (callers/caller_limits.h), which are those of all
+// tokens of the name: the lines of one name that have limits have the same. A line of the word
+// "default" and limits says what holds where a line does not say it; it may stand anywhere, once.
 #ifndef SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_
 #define SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_
 
@@ -41,14 +42,16 @@ class TokenSet {
   struct Owner {
     std::string name;  // that stands before the token; may be empty
     callers::CallerLimits limits;
-    callers::CallerPtr
-        caller;  // null before Register(); tokens of one name have one, those without a name each their own
+    callers::CallerPtr caller;  // null before Register(); tokens of one name have one, those
+                                // without a name each their own
   };
-  // Null when the token is not in the set, or its digest could not be computed. The time tells nothing about a token that is partly right:
-  // SHA-256 digests are compared, of which no caller can choose the first bytes.
+  // Null when the token is not in the set, or its digest could not be computed. The time tells
+  // nothing about a token that is partly right: SHA-256 digests are compared, of which no caller
+  // can choose the first bytes.
   const Owner* Find(absl::string_view token) const;
 
-  // Finds the callers, whose limits are those of the set from now on. Once, before the set is shared.
+  // Finds the callers, whose limits are those of the set from now on. Once, before the set is
+  // shared.
   void Register(callers::Callers* callers);
 
   size_t size() const { return entries_.size(); }
@@ -71,8 +74,9 @@ class TokenSet {
   size_t num_short_ = 0;
 };
 
-// The token of the header "authorization: Bearer TOKEN", or "DeepL-Auth-Key TOKEN" as clients of DeepL's API write it; the scheme in any case, as RFC 9110 has
-// it. Empty when the header has another form. Pure.
+// The token of the header "authorization: Bearer TOKEN", or "DeepL-Auth-Key TOKEN" as clients of
+// DeepL's API write it; the scheme in any case, as RFC 9110 has it. Empty when the header has
+// another form. Pure.
 absl::string_view BearerToken(absl::string_view header);
 
 }  // namespace sru::server::transport

@@ -37,9 +37,11 @@ class ByteStream {
   virtual bool PeerHasSent() const { return true; }
   // The protocol that both sides have agreed on by ALPN, "h2" or "http/1.1"; empty if none.
   virtual absl::string_view protocol() const { return ""; }
-  // The name that the peer's certificate gives it (OwnerOf() in tls_certificates.h); empty if it has shown none.
+  // The name that the peer's certificate gives it (OwnerOf() in tls_certificates.h); empty if it
+  // has shown none.
   virtual std::string CertificateName() const { return ""; }
-  // Returns whether this context, too, would accept the certificate that the peer has shown. True where none was asked for.
+  // Returns whether this context, too, would accept the certificate that the peer has shown. True
+  // where none was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* /*context*/) const { return true; }
   virtual Result Read(absl::Span<char> buffer) = 0;
   // How many records without data, such as TLS's KeyUpdate, Read() has taken since this was asked.
@@ -54,7 +56,8 @@ class ByteStream {
 };
 
 std::unique_ptr<ByteStream> MakePlainStream(int socket);
-// The server's side of a connection that agrees on a protocol of `offer` (ALPN). Null if there is no memory.
+// The server's side of a connection that agrees on a protocol of `offer` (ALPN). Null if there is
+// no memory.
 std::unique_ptr<ByteStream> MakeTlsStream(int socket, ssl_ctx_st* context, AlpnOffer offer);
 
 }  // namespace sru::server::transport

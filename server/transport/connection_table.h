@@ -1,5 +1,6 @@
-// ConnectionTable: the connections of a port, by address, and who makes way when there are too many: the oldest one of the address
-// that has the most, and rather one on whose calls nobody works. So a stranger's silent connections make way for each other, and not for others' ones.
+// ConnectionTable: the connections of a port, by address, and who makes way when there are too
+// many: the oldest one of the address that has the most, and rather one on whose calls nobody
+// works. So a stranger's silent connections make way for each other, and not for others' ones.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TRANSPORT_CONNECTION_TABLE_H_
@@ -56,8 +57,8 @@ class TablePlace {
 
 class ConnectionTable {
  public:
-  // With a `limit` of 0 nobody has to make way. With `keeps_calls`, a connection on whose calls somebody works never does; otherwise only if that is true
-  // of all.
+  // With a `limit` of 0 nobody has to make way. With `keeps_calls`, a connection on whose calls
+  // somebody works never does; otherwise only if that is true of all.
   ConnectionTable(size_t limit, bool keeps_calls) : limit_(limit), keeps_calls_(keeps_calls) {}
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
@@ -80,7 +81,8 @@ class ConnectionTable {
 
   void List(TablePlace* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unlist(TablePlace* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out the one that makes way. Null if it is about to go anyway, or if none may; `found` tells which.
+  // Takes out the one that makes way. Null if it is about to go anyway, or if none may; `found`
+  // tells which.
   std::shared_ptr<TableMember> TakeOldest(bool* found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t limit_;

@@ -72,7 +72,8 @@ struct Refusal {
   const char* text;
 };
 
-// Nothing when the caller may go on, who is `*owner` then. `authorizations`: how many headers of that name there are.
+// Nothing when the caller may go on, who is `*owner` then. `authorizations`: how many headers of
+// that name there are.
 std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
                                   absl::string_view authorization, const TokenSet::Owner** owner) {
   if (authorizations == 0) {

@@ -7,8 +7,8 @@
 // checked for each call when its headers arrive, before any message is read and whatever the
 // service or method is, existing or not; handlers see only calls that passed.
 //
-// Thread-safe. The clock must outlive the object, the metrics, the log and the callers the ports that use
-// the credentials.
+// Thread-safe. The clock must outlive the object, the metrics, the log and the callers the ports
+// that use the credentials.
 #ifndef SRU_SERVER_TRANSPORT_CREDENTIALS_H_
 #define SRU_SERVER_TRANSPORT_CREDENTIALS_H_
 
@@ -37,14 +37,14 @@ class Credentials {
       telemetry::AccessLog* access_log, const Clock* clock, std::function<void()> on_change);
   ~Credentials();
 
-  // The check that a port makes of each call. May outlive this object, and asks `needs_token` unless --auth_health says that all
-  // methods do. The admin port may have tokens of its own, and its callers have names and no limits; its check is null where there are
-  // none.
+  // The check that a port makes of each call. May outlive this object, and asks `needs_token`
+  // unless --auth_health says that all methods do. The admin port may have tokens of its own, and
+  // its callers have names and no limits; its check is null where there are none.
   CallCheck CheckForListener(NeedsToken needs_token) const;
   CallCheck CheckForAdminListener(NeedsToken needs_token) const;
 
-  // For a connection that has just come: OpenSSL's context with the newest certificates, or the files that it was made from; null without
-  // TLS.
+  // For a connection that has just come: OpenSSL's context with the newest certificates, or the
+  // files that it was made from; null without TLS.
   std::shared_ptr<ssl_ctx_st> TlsContext() const;
   std::shared_ptr<const TlsPem> TlsFiles() const;
 

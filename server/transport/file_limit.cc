@@ -15,7 +15,8 @@ constexpr int kOwnFiles = 16;
 constexpr int kLeastConnections = 16;
 // With fewer, clients may soon be refused.
 constexpr int kFewConnections = 256;
-// A connection of HTTP/2 without a call takes so much, with its sessions of nghttp2, its table of headers full, and of OpenSSL.
+// A connection of HTTP/2 without a call takes so much, with its sessions of nghttp2, its table of
+// headers full, and of OpenSSL.
 constexpr int64_t kConnectionBytes = 28 << 10;
 constexpr int64_t kTlsConnectionBytes = 48 << 10;
 constexpr int64_t kMemoryShare = 8;

@@ -18,8 +18,8 @@ int RaiseFileLimit();
 // How many connections there may be at least with so many open files.
 int ConnectionsWithin(int file_limit);
 
-// How many of `max_connections` (0 = no limit) an eighth of the process' memory holds while nothing is sent on them, at least 16: 48 KiB
-// each with TLS, 28 KiB without. 0 bytes = unknown: all.
+// How many of `max_connections` (0 = no limit) an eighth of the process' memory holds while nothing
+// is sent on them, at least 16: 48 KiB each with TLS, 28 KiB without. 0 bytes = unknown: all.
 int ConnectionsWithinMemory(int max_connections, bool has_tls, int64_t memory_bytes);
 
 // kFailedPrecondition when so few connections would be left that serving makes no sense.

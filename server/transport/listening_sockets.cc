@@ -19,7 +19,8 @@
 namespace sru::server::transport {
 namespace {
 
-// A client that does not fit has to ask again after a second; one that fits waits behind the others. The kernel's own bound is this by default.
+// A client that does not fit has to ask again after a second; one that fits waits behind the
+// others. The kernel's own bound is this by default.
 constexpr int kBacklog = 4096;
 // How long unacknowledged data may be under way, as gRPC sets it with our keepalive timeout.
 constexpr int kUserTimeoutMs = 20000;

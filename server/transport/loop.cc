@@ -16,11 +16,14 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Jobs of RunInTurn() run one after the other for this long: a step of a handshake takes as long, the end of one that was given up does not.
+// Jobs of RunInTurn() run one after the other for this long: a step of a handshake takes as long,
+// the end of one that was given up does not.
 constexpr std::chrono::microseconds kJobsTime(100);
-// For so long the connections that are readable are read one after the other: one that becomes readable meanwhile is not seen.
+// For so long the connections that are readable are read one after the other: one that becomes
+// readable meanwhile is not seen.
 constexpr std::chrono::microseconds kReadTime(200);
-// A turn whose end has taken so long leaves what it has given itself to do to a later one. The next part of an answer is such work.
+// A turn whose end has taken so long leaves what it has given itself to do to a later one. The next
+// part of an answer is such work.
 constexpr std::chrono::microseconds kEndTime(200);
 
 class Job final : public LoopWork {
@@ -83,7 +86,8 @@ void Loop::Take(LateWakes::Link* newest, LateWakes::Link* oldest) {
     oldest->older = before;
   } while (!work_.compare_exchange_weak(before, newest, std::memory_order_acq_rel,
                                         std::memory_order_relaxed));
-  // Who was there before has woken the loop, and the loop's own thread looks at the end of its turn.
+  // Who was there before has woken the loop, and the loop's own thread looks at the end of its
+  // turn.
   if (before != nullptr || IsThisThread()) return;
   woken_at_.store(ClockNow().time_since_epoch().count(), std::memory_order_relaxed);
   asio::post(io_, [this] {

@@ -1,9 +1,12 @@
-// Loop: a thread with an io_context, on which connections live. Other threads hand it work without a lock and without an allocation; what
-// several of them hand over while the loop has not looked yet wakes it once.
+// Loop: a thread with an io_context, on which connections live. Other threads hand it work without
+// a lock and without an allocation; what several of them hand over while the loop has not looked
+// yet wakes it once.
 //
-// Turns. Whatever the loop does, it does in a turn. At the end of a turn the loop runs the work that was handed over, and then lets each
-// connection that has something to write write it: the answers of a batch leave in one write per connection. What calls have put off
-// (server/base/turn_work.h) runs in a turn of its own, once the loop has looked at all connections that had something to say.
+// Turns. Whatever the loop does, it does in a turn. At the end of a turn the loop runs the work
+// that was handed over, and then lets each connection that has something to write write it: the
+// answers of a batch leave in one write per connection. What calls have put off
+// (server/base/turn_work.h) runs in a turn of its own, once the loop has looked at all connections
+// that had something to say.
 #ifndef SRU_SERVER_TRANSPORT_LOOP_H_
 #define SRU_SERVER_TRANSPORT_LOOP_H_
 
@@ -82,7 +85,8 @@ struct LoopWatch {
 
 class Loop final : private LateWakes::Taker {
  public:
-  // Connections of one address that wait to begin, and its other jobs that wait for their turn, at most.
+  // Connections of one address that wait to begin, and its other jobs that wait for their turn, at
+  // most.
   static constexpr size_t kMostWaiting = 1024;
 
   // `most_handshakes` is the limit of handshakes().
@@ -95,13 +99,14 @@ class Loop final : private LateWakes::Taker {
   // Ends the thread once it has run what it was given before. Not on the loop's thread.
   void Stop();
 
-  // Runs the work on the loop's thread, soon (late_wakes.h). The work must not be handed over again until it runs. Thread-safe.
+  // Runs the work on the loop's thread, soon (late_wakes.h). The work must not be handed over again
+  // until it runs. Thread-safe.
   void Wake(LoopWork* work) { LateWakes::HandOver(this, work); }
   // The same for rare things. Thread-safe.
   void Post(std::function<void()> job);
 
-  // Begins a connection that has been accepted, in its address' turn. If too many wait before it, it is closed and `refuse` runs instead. Both
-  // run on the loop's thread. Thread-safe.
+  // Begins a connection that has been accepted, in its address' turn. If too many wait before it,
+  // it is closed and `refuse` runs instead. Both run on the loop's thread. Thread-safe.
   void TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,
               std::function<void(const std::string& peer)> refuse);
 
@@ -127,18 +132,21 @@ class Loop final : private LateWakes::Taker {
 
   boost::asio::io_context& io() { return io_; }
   TimerSet& timers() { return timers_; }
-  // The connections of all ports whose TLS handshake has not ended. What a handshake holds is freed on this loop, before the next turn takes more: if
-  // loops shared the table, a loop that is not scheduled would keep the memory of those that made way, while another takes more.
+  // The connections of all ports whose TLS handshake has not ended. What a handshake holds is freed
+  // on this loop, before the next turn takes more: if loops shared the table, a loop that is not
+  // scheduled would keep the memory of those that made way, while another takes more.
   ConnectionTable& handshakes() { return handshakes_; }
   // A connection has, or has no longer, more to be read than a turn allows.
   void NoteBehind(bool is_behind) { behind_ += is_behind ? 1 : -1; }
-  // Runs the job in a later turn. The keys whose jobs wait take turns, and between jobs that take long the loop looks at everything
-  // else: for what a stranger makes a loop compute, such as a step of a TLS handshake, and for reading on where more than a portion waits.
+  // Runs the job in a later turn. The keys whose jobs wait take turns, and between jobs that take
+  // long the loop looks at everything else: for what a stranger makes a loop compute, such as a
+  // step of a TLS handshake, and for reading on where more than a portion waits.
   void RunInTurn(const TurnKey& key, std::function<void()> job);
   // How many jobs of the key wait.
   size_t NumWaiting(const TurnKey& key) const;
-  // Whether a connection that has become readable may be read at once: no job of its key waits, so that it would be the next one to have its turn,
-  // and those that became readable before it, since the loop has last looked, have not been read for long. Else it is to be read in its turn.
+  // Whether a connection that has become readable may be read at once: no job of its key waits, so
+  // that it would be the next one to have its turn, and those that became readable before it, since
+  // the loop has last looked, have not been read for long. Else it is to be read in its turn.
   bool MayReadNow(const TurnKey& key);
   // Calls WriteNow() at the end of the turn.
   void WriteLater(Writer* writer);
@@ -201,7 +209,8 @@ class Loop final : private LateWakes::Taker {
 // Loops that ports share, and the threads beside them. Must outlive the ports.
 class LoopSet {
  public:
-  // TLS handshakes that have not ended, at most, on all loops together. One holds 46 KiB once the server has answered its first message.
+  // TLS handshakes that have not ended, at most, on all loops together. One holds 46 KiB once the
+  // server has answered its first message.
   static constexpr size_t kMaxHandshakes = 512;
 
   // At least one loop.
@@ -214,8 +223,8 @@ class LoopSet {
   // The index of the loop that has the fewest connections.
   size_t Least() const;
   SideThreads& side() { return side_; }
-  // Runs `run(i)` for each loops()[i] in a turn of its own, and waits for that. What a loop queued in turns before the last one has run by then. Not
-  // on a loop's thread.
+  // Runs `run(i)` for each loops()[i] in a turn of its own, and waits for that. What a loop queued
+  // in turns before the last one has run by then. Not on a loop's thread.
   void RunOnEach(const std::function<void(size_t i)>& run) const;
 
  private:

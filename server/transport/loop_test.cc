@@ -33,7 +33,8 @@ TEST(LoopTest, AddressesTakeTurns) {
   EXPECT_EQ(order, "mfmmgm");
 }
 
-// Else one that becomes readable meanwhile, of somebody else, is seen only when all others have been read.
+// Else one that becomes readable meanwhile, of somebody else, is seen only when all others have
+// been read.
 TEST(LoopTest, ReadableConnectionsAreReadAtOnceUntilThatTakesLong) {
   LoopSet loops(1, 0);
   Loop& loop = *loops.loops()[0];

@@ -1,5 +1,5 @@
-// ReasonCounters: a family of Prometheus' counters, with one for each value of an enum. All exist from the start, so that an alert sees the first
-// increase. Thread-safe.
+// ReasonCounters: a family of Prometheus' counters, with one for each value of an enum. All exist
+// from the start, so that an alert sees the first increase. Thread-safe.
 #ifndef SRU_SERVER_TRANSPORT_REASON_COUNTERS_H_
 #define SRU_SERVER_TRANSPORT_REASON_COUNTERS_H_
 

@@ -1,5 +1,6 @@
-// TimerSet: the times of one loop at which something has to be done. A timer is part of its owner, so to set one allocates nothing, and
-// to clear one leaves nothing behind: calls have deadlines of seconds and last for microseconds.
+// TimerSet: the times of one loop at which something has to be done. A timer is part of its owner,
+// so to set one allocates nothing, and to clear one leaves nothing behind: calls have deadlines of
+// seconds and last for microseconds.
 //
 // Used on the loop's thread.
 #ifndef SRU_SERVER_TRANSPORT_TIMER_SET_H_

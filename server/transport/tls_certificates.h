@@ -43,7 +43,8 @@ struct TlsCertificates {
 // nothing but its arguments and OpenSSL's configuration.
 absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now);
 
-// The protocols that the server's side of a connection offers by ALPN. A client that offers protocols, and none of these, is refused.
+// The protocols that the server's side of a connection offers by ALPN. A client that offers
+// protocols, and none of these, is refused.
 enum class AlpnOffer {
   kHttp2,
   kHttp2AndHttp1,
@@ -53,9 +54,10 @@ void OfferProtocols(ssl_st* connection, AlpnOffer offer);
 // "h2" or "http/1.1"; empty if there was no offer on one side. Valid as long as the connection.
 absl::string_view AgreedProtocol(const ssl_st* connection);
 
-// The name that a certificate gives its owner: the common name, where the subject has nothing else; the whole subject in the form of RFC 2253
-// ("CN=web,O=Ours"); without a subject, the first alternative name that is a URI ("URI=spiffe://ours/web") or a DNS name ("DNS=web"). No two of them
-// are the same text. Empty if there is none of them. Thread-safe.
+// The name that a certificate gives its owner: the common name, where the subject has nothing else;
+// the whole subject in the form of RFC 2253 ("CN=web,O=Ours"); without a subject, the first
+// alternative name that is a URI ("URI=spiffe://ours/web") or a DNS name ("DNS=web"). No two of
+// them are the same text. Empty if there is none of them. Thread-safe.
 std::string OwnerOf(const x509_st& certificate);
 // The same of a certificate in PEM. Empty, too, for what is none.
 std::string OwnerOf(absl::string_view pem);

@@ -1,11 +1,13 @@
-// TurnTimer: how much processor time the long turns of a loop take. Wall-clock time would count the work of other programs, too.
+// TurnTimer: how much processor time the long turns of a loop take. Wall-clock time would count the
+// work of other programs, too.
 //
 //   timer.Begin();
 //   ...                                          // the turn
 //   if (const auto used = timer.End()) ...       // it was a long one
 //
-// The clock of a thread's processor time is a call of the system, which takes half a microsecond; a turn may take little more. So it is read
-// once for many short turns, and a long turn counts with what came since: kMostBefore too much at most.
+// The clock of a thread's processor time is a call of the system, which takes half a microsecond; a
+// turn may take little more. So it is read once for many short turns, and a long turn counts with
+// what came since: kMostBefore too much at most.
 //
 // Used by one thread, whose time it tells.
 #ifndef SRU_SERVER_TRANSPORT_TURN_TIMER_H_

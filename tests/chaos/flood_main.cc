@@ -1,13 +1,13 @@
-// chaos_flood: sends unary calls to one server at a rate that may change, compares every answer with
-// the right one, and says of every call how it ended.
+// chaos_flood: sends unary calls to one server at a rate that may change, compares every answer
+// with the right one, and says of every call how it ended.
 //
 //   chaos_flood ADDRESS CASES SEED DEADLINE_MS GRACE_MS
 //
-// ADDRESS is on this machine. A line of the file CASES is: kind, method's path, number of the field with
-// the times of an answer (0: none), request, right answer of a model of an even version, that of an odd
-// one; the last three in base64, without version and times. Standard input takes lines with a rate, in
-// calls per second; its end ends the flood. Four times a second a line says what has ended since the last
-// one: the time (CLOCK_MONOTONIC, seconds), then KIND:END=COUNT. END is
+// ADDRESS is on this machine. A line of the file CASES is: kind, method's path, number of the field
+// with the times of an answer (0: none), request, right answer of a model of an even version, that
+// of an odd one; the last three in base64, without version and times. Standard input takes lines
+// with a rate, in calls per second; its end ends the flood. Four times a second a line says what
+// has ended since the last one: the time (CLOCK_MONOTONIC, seconds), then KIND:END=COUNT. END is
 //
 //   a code    the server's own word; CANCELLED is also HTTP/2's CANCEL
 //   WRONG     OK, but not the right answer
@@ -15,7 +15,8 @@
 //   BROKEN    the connection ended, or the call was reset, and the server may have accepted it
 //   REFUSED   the server said on the level of HTTP/2 that it has not accepted it
 //
-// and unsent=COUNT are arrivals while no connection took a call. A connection that ends is opened anew.
+// and unsent=COUNT are arrivals while no connection took a call. A connection that ends is opened
+// anew.
 #include <fcntl.h>
 #include <poll.h>
 #include <time.h>
@@ -51,7 +52,8 @@ constexpr int kVersionField = 2;
 constexpr double kReportS = 0.25;
 constexpr double kReconnectS = 0.1;
 constexpr double kStallS = 0.5;
-// Most calls on one connection, as many as a server allows by default; arrivals beyond that are not sent.
+// Most calls on one connection, as many as a server allows by default; arrivals beyond that are not
+// sent.
 constexpr size_t kMaxOpen = 512;
 
 double Now() {
@@ -67,7 +69,8 @@ struct Case {
   std::string answers[2];  // by the version's last bit
 };
 
-// What is right in an answer: all but its times and the version, whose last bit says which answer is.
+// What is right in an answer: all but its times and the version, whose last bit says which answer
+// is.
 bool IsRight(const Case& one, absl::string_view answer) {
   // To a message without fields all of them are unknown, and it keeps them in their order.
   google::protobuf::Empty fields;
@@ -325,7 +328,8 @@ int Main(int argc, char** argv) {
       report_at = now + kReportS;
       if (idle && !sending) return 0;
     }
-    // Calls that fall due meanwhile are sent together, which leaves more of the machine to the servers.
+    // Calls that fall due meanwhile are sent together, which leaves more of the machine to the
+    // servers.
     poll(descriptors.data(), descriptors.size(), 2);
     for (size_t i = 0; i < lanes.size(); ++i) {
       if ((descriptors[i].revents & ~POLLOUT) != 0) lanes[i]->Read();

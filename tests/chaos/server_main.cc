@@ -1,5 +1,5 @@
-// chaos_server: sru_server, with its flags, on two devices of which SIGUSR1 loses one after the other. Exit
-// codes as sru_server's.
+// chaos_server: sru_server, with its flags, on two devices of which SIGUSR1 loses one after the
+// other. Exit codes as sru_server's.
 #include <csignal>
 #include <cstdio>
 #include <memory>

@@ -269,8 +269,8 @@ TEST_F(SeveralServersTest, AFrozenServerIsLeftWithoutLosingACall) {
   EXPECT_EQ(load.num_failures(), 0) << Describe(load.failures());
 }
 
-// With deadlines that are shorter than it takes to find out, calls fail until the server is left, and
-// none later.
+// With deadlines that are shorter than it takes to find out, calls fail until the server is left,
+// and none later.
 TEST_F(SeveralServersTest, AFrozenServerFailsShortCallsForSeconds) {
   const char* const seconds = std::getenv("SRU_FROZEN_SECONDS");
   const absl::Duration frozen = absl::Seconds(seconds == nullptr ? 12 : std::atoi(seconds));

@@ -1,6 +1,6 @@
-// Runs every fuzz target over its seeds, over inputs that once made it fail, and over a fixed number of
-// mutations of the seeds, so that the targets are useful in a plain build too. SRU_FUZZ_SEED and
-// SRU_FUZZ_ROUNDS override the fixed seed and number.
+// Runs every fuzz target over its seeds, over inputs that once made it fail, and over a fixed
+// number of mutations of the seeds, so that the targets are useful in a plain build too.
+// SRU_FUZZ_SEED and SRU_FUZZ_ROUNDS override the fixed seed and number.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>

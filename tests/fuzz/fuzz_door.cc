@@ -1,4 +1,5 @@
-// The native transport: a whole connection against a service of puppets, and its reader of messages.
+// The native transport: a whole connection against a service of puppets, and its reader of
+// messages.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
-// A small model of each task, as the exporter wrote it (tests/data/models), and students in Marian's files, with changed bytes, through the
-// loader that the server uses.
+// A small model of each task, as the exporter wrote it (tests/data/models), and students in
+// Marian's files, with changed bytes, through the loader that the server uses.
 #include <stdlib.h>
 
 #include <algorithm>

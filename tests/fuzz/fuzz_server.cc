@@ -1,10 +1,13 @@
 // A whole server in this process, with small models, and what a stranger can write to its ports.
 //
-// http2: a list of what is done on one connection. Its entries begin with a byte, of which the lowest two bits say
-//   0, 1  a call: the method, which is a number or, if that is too large, a path; headers; the message
+// http2: a list of what is done on one connection. Its entries begin with a byte, of which the
+// lowest two bits say
+//   0, 1  a call: the method, which is a number or, if that is too large, a path; headers; the
+//         message
 //   2     a frame with any type, flags, stream and payload
 //   3     bytes as they are
-// gateway: a request as a person would write it, with \n for \r\n; Host and Content-Length are added.
+// gateway: a request as a person would write it, with \n for \r\n; Host and Content-Length are
+// added.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

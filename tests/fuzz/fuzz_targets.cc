@@ -496,7 +496,8 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
   }
 }
 
-// What a reader gets of queries: tokens of the texts, as many as were counted before, in parts that fit into a batch.
+// What a reader gets of queries: tokens of the texts, as many as were counted before, in parts that
+// fit into a batch.
 void CheckQueries(const server::tasks::Queries& queries, const server::tasks::QueryLengths& lengths,
                   const std::vector<server::tasks::ParsedQuery>& parsed,
                   const models::ReaderConfig& config, const server::calls::RequestLimits& limits) {

@@ -16,8 +16,8 @@ void FuzzConfig(std::string_view bytes);
 void FuzzLines(std::string_view bytes);
 // spm.model, with texts that it cuts up; the first two bytes are the expected number of pieces
 void FuzzSentencePiece(std::string_view bytes);
-// a student's files: the first byte says whether these are its options, the options of a search, a shortlist, weights in a .bin or an .npz, or
-// a gzip'd file
+// a student's files: the first byte says whether these are its options, the options of a search, a
+// shortlist, weights in a .bin or an .npz, or a gzip'd file
 void FuzzMarian(std::string_view bytes);
 // a text for every tokenizer; the first byte is the limit of tokens, and the length of the question
 // if the text is one for a reader
@@ -26,32 +26,36 @@ void FuzzText(std::string_view bytes);
 void FuzzRequest(std::string_view bytes);
 // the message of a ModelInfer call
 void FuzzInfer(std::string_view bytes);
-// the state of a Score call; with an odd first byte, the rows and values of one that is sealed here,
-// as random bytes never have the right digest
+// the state of a Score call; with an odd first byte, the rows and values of one that is sealed
+// here, as random bytes never have the right digest
 void FuzzState(std::string_view bytes);
-// what a beam search is given: the first eight bytes say how it searches, then each five are a candidate
+// what a beam search is given: the first eight bytes say how it searches, then each five are a
+// candidate
 void FuzzSearch(std::string_view bytes);
 // the headers of a call: traceparent, x-request-id, x-sru-passed-peer, authorization and host
 void FuzzHeaders(std::string_view bytes);
 // what a client sends on a connection of the HTTP port; the first byte is the size of the pieces
 void FuzzHttp(std::string_view bytes);
-// the body of POST /v2/models/NAME/infer; the first two bytes are the length of its JSON, 0 = all of it
+// the body of POST /v2/models/NAME/infer; the first two bytes are the length of its JSON, 0 = all
+// of it
 void FuzzV2(std::string_view bytes);
 // messages as gRPC frames them, which may be packed; the first byte is the size of the pieces
 void FuzzMessages(std::string_view bytes);
 // any other JSON body, of a request below /v1; the first byte says which
 void FuzzRest(std::string_view bytes);
-// a text for every kind of document, and the fields of a form and of JSON; the first byte says which (fuzz_texts.cc)
+// a text for every kind of document, and the fields of a form and of JSON; the first byte says
+// which (fuzz_texts.cc)
 void FuzzTexts(std::string_view bytes);
 
-// a small model of each task as the exporter wrote it, some of its files' bytes changed: which model,
-// then which file, where and how (fuzz_model.cc)
+// a small model of each task as the exporter wrote it, some of its files' bytes changed: which
+// model, then which file, where and how (fuzz_model.cc)
 void FuzzModel(std::string_view bytes);
 // On connections of a whole server with small models, which lives as long as the process does
 // (fuzz_server.cc).
 // frames and calls on a connection of the gRPC port
 void FuzzHttp2(std::string_view bytes);
-// on a connection of the native transport with a service of puppets; the first byte is the size of the pieces (fuzz_door.cc)
+// on a connection of the native transport with a service of puppets; the first byte is the size of
+// the pieces (fuzz_door.cc)
 void FuzzDoor(std::string_view bytes);
 // a request to the HTTP port: the request line, headers, an empty line, the body
 void FuzzGateway(std::string_view bytes);

@@ -1,4 +1,5 @@
-// The libFuzzer program of the targets that read bytes. It runs the target that it is called by: fuzz_config is a link to it.
+// The libFuzzer program of the targets that read bytes. It runs the target that it is called by:
+// fuzz_config is a link to it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

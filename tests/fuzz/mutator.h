@@ -1,4 +1,5 @@
-// Inputs by chance: changes to seeds, without a look at what they reach. For builds without libFuzzer.
+// Inputs by chance: changes to seeds, without a look at what they reach. For builds without
+// libFuzzer.
 #ifndef SRU_TESTS_FUZZ_MUTATOR_H_
 #define SRU_TESTS_FUZZ_MUTATOR_H_
 
@@ -9,7 +10,8 @@
 
 namespace sru::fuzz {
 
-// The contents of the files in `directory`, in the order of their names; none if there is no such directory.
+// The contents of the files in `directory`, in the order of their names; none if there is no such
+// directory.
 std::vector<std::string> ReadInputs(const std::string& directory);
 
 class Mutator {

@@ -3,10 +3,11 @@
 //   plain_fuzzer TARGET [-runs=N] [-max_total_time=SECONDS] [-timeout=SECONDS] [-seed=N]
 //                [-artifact_prefix=PATH] DIRECTORY...
 //
-// The flags are those of libFuzzer, so that scripts/fuzz.sh need not know which of the two it runs. Runs the
-// files of the directories once, then N inputs made from them, without -runs until the time is over. When
-// an input fails it is written to PATHcrash-TARGET, one that takes longer than -timeout (60) to
-// PATHtimeout-TARGET, and those before it, which a server may remember, to PATH...-before-1 and so on.
+// The flags are those of libFuzzer, so that scripts/fuzz.sh need not know which of the two it runs.
+// Runs the files of the directories once, then N inputs made from them, without -runs until the
+// time is over. When an input fails it is written to PATHcrash-TARGET, one that takes longer than
+// -timeout (60) to PATHtimeout-TARGET, and those before it, which a server may remember, to
+// PATH...-before-1 and so on.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>

@@ -27,9 +27,9 @@ constexpr float kTolerance = 1e-5f;
 // The CUDA backend also stores the products in bfloat16, so a value above 1 is off by its own
 // rounding: there the tolerance is relative to the value (rescale_bias_0 is off by 0.028 on -4.95).
 constexpr float kBFloat16Tolerance = 2e-2f;
-// A weight in int8 is off by up to 1 / 254 of its column's largest, evenly: the root of the mean square is 0.0023 of it. In bfloat16
-// weights that are even up to a largest value have 0.0007 of it, and activations add as much again: int8's error is 2.4
-// times bfloat16's, in the same places.
+// A weight in int8 is off by up to 1 / 254 of its column's largest, evenly: the root of the mean
+// square is 0.0023 of it. In bfloat16 weights that are even up to a largest value have 0.0007 of
+// it, and activations add as much again: int8's error is 2.4 times bfloat16's, in the same places.
 constexpr float kInt8Tolerance = 2.5f * kBFloat16Tolerance;
 constexpr size_t kNumCases = 21;
 

@@ -11,8 +11,9 @@
 
 namespace sru::testing {
 
-// Feeds prompts[i] (none of their tokens, where it is empty) to slots[i], then as many times as `steps` says the symbol that is picked,
-// the last one too. The picks of each sequence, with their log-probabilities.
+// Feeds prompts[i] (none of their tokens, where it is empty) to slots[i], then as many times as
+// `steps` says the symbol that is picked, the last one too. The picks of each sequence, with their
+// log-probabilities.
 inline std::vector<std::vector<kernels::Candidate>> ContinueGreedily(
     const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
     const std::vector<std::vector<int32_t>>& prompts, int steps, kernels::StateArena* arena,

@@ -1,6 +1,6 @@
-// The greedy continuations of the trained language model on one backend: every symbol is the one that the published package picked
-// (expected.jsonl of the checkpoint in SRU_SHARED_DIR, default ../shared). Float32 only: bfloat16 may pick another one of two that
-// are close.
+// The greedy continuations of the trained language model on one backend: every symbol is the one
+// that the published package picked (expected.jsonl of the checkpoint in SRU_SHARED_DIR, default
+// ../shared). Float32 only: bfloat16 may pick another one of two that are close.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

@@ -1,7 +1,7 @@
-// The program of a language model on one backend, against the published package: log-probabilities and
-// states of the cases in tests/golden/language_model and of those that export_shared_cases.py has
-// exported (README.md beside this file). Also: the same bits alone, in a batch, and cut into chunks of any size with the state
-// carried.
+// The program of a language model on one backend, against the published package: log-probabilities
+// and states of the cases in tests/golden/language_model and of those that export_shared_cases.py
+// has exported (README.md beside this file). Also: the same bits alone, in a batch, and cut into
+// chunks of any size with the state carried.
 #include "models/language_model.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of float32 log-probabilities and states. In bfloat16 weights and the rows between layers have 8 bits,
-// so the states of deep stacks differ in the second digit.
+// Of float32 log-probabilities and states. In bfloat16 weights and the rows between layers have 8
+// bits, so the states of deep stacks differ in the second digit.
 constexpr float kTolerance = 5e-5f;
 constexpr float kBFloat16Tolerance = 0.15f;
 

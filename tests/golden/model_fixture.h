@@ -1,4 +1,5 @@
-// ModelTest: a test of a whole model on the tested backend (testing/tested_backend.h). Folders() lists the cases.
+// ModelTest: a test of a whole model on the tested backend (testing/tested_backend.h). Folders()
+// lists the cases.
 #ifndef SRU_TESTS_GOLDEN_MODEL_FIXTURE_H_
 #define SRU_TESTS_GOLDEN_MODEL_FIXTURE_H_
 

@@ -1,6 +1,7 @@
-// The program of a reader on one backend, against the reference: the logits of the cases that export_shared_cases.py has exported from
-// golden_systems/reader, all that leads to them, and the spans that are made of them. Also: the same bits alone and in a batch, whatever
-// else is asked of the same question.
+// The program of a reader on one backend, against the reference: the logits of the cases that
+// export_shared_cases.py has exported from golden_systems/reader, all that leads to them, and the
+// spans that are made of them. Also: the same bits alone and in a batch, whatever else is asked of
+// the same question.
 #include "models/reader.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Students of Marian on one backend. The small ones of tests/golden/student (make_student.py): every translation, log-probability, n-best list and
-// alignment of the reference; the same bits alone and in a batch. The trained one of oracles/ssru in SRU_SHARED_DIR (default ../shared): the
+// Students of Marian on one backend. The small ones of tests/golden/student (make_student.py):
+// every translation, log-probability, n-best list and alignment of the reference; the same bits
+// alone and in a batch. The trained one of oracles/ssru in SRU_SHARED_DIR (default ../shared): the
 // translations of Marian (float32) and of Bergamot (int8), in the files that they publish.
 #include <algorithm>
 #include <cmath>
@@ -39,7 +40,8 @@ constexpr double kInt8Margin = 0.06;
 constexpr double kTokenTolerance = 2e-5;
 constexpr double kScoreTolerance = 1e-4;
 constexpr double kAlignmentTolerance = 1e-5;
-// A rounded activation that is one off changes a score by up to 1e-2, so of int8 models the median counts.
+// A rounded activation that is one off changes a score by up to 1e-2, so of int8 models the median
+// counts.
 constexpr double kMedianTolerance = 1e-5;
 // Slow backends translate one sentence in this many of the trained model.
 constexpr size_t kSlowStep = 25;
@@ -333,7 +335,8 @@ class TrainedStudentTest : public StudentTest {
     }
   }
 
-  // Translates greedily and compares the texts of `key`, and Bergamot's quality scores of equal ones.
+  // Translates greedily and compares the texts of `key`, and Bergamot's quality scores of equal
+  // ones.
   void CheckBergamot(const std::string& key) {
     const std::vector<json> lines =
         ReadLines(oracle_ / "expected_int8.jsonl", is_slow() ? kSlowStep : 1);
@@ -357,7 +360,8 @@ class TrainedStudentTest : public StudentTest {
     EXPECT_LT(Median(differences), kMedianTolerance);
   }
 
-  // The mean over words of the mean log-probability of a word's pieces; the last token does not count.
+  // The mean over words of the mean log-probability of a word's pieces; the last token does not
+  // count.
   double Quality(const testing::Sentence& sentence, const models::FoundHypothesis& hypothesis) {
     const std::vector<double> scores = TokenLogProbs(sentence, hypothesis);
     std::vector<std::vector<double>> words;

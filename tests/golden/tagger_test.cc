@@ -1,5 +1,6 @@
-// The program of a tagger on one backend, against the published package: the log-probabilities of the labels of the cases in
-// tests/golden/tagger (README.md beside this file), and the same bits alone and in a batch.
+// The program of a tagger on one backend, against the published package: the log-probabilities of
+// the labels of the cases in tests/golden/tagger (README.md beside this file), and the same bits
+// alone and in a batch.
 #include "models/tagger.h"
 
 #include <algorithm>

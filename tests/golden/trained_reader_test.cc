@@ -1,5 +1,6 @@
-// The trained reader on one backend, from text to answers, against what the reference recorded beside its checkpoint
-// (export_shared_cases.py): every answer with its offsets, and which of several passages has it.
+// The trained reader on one backend, from text to answers, against what the reference recorded
+// beside its checkpoint (export_shared_cases.py): every answer with its offsets, and which of
+// several passages has it.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -29,7 +30,8 @@ using nlohmann::json;
 
 // Of float32 log scores and probabilities.
 constexpr double kTolerance = 1e-3;
-// Of answers in bfloat16, which moves log scores by some hundredths: how many must be the recorded ones.
+// Of answers in bfloat16, which moves log scores by some hundredths: how many must be the recorded
+// ones.
 constexpr double kEqualInBFloat16 = 0.97;
 // Kernels that are emulated, and those that take their time, get every so many-th question.
 constexpr int kSlowStep = 12;

@@ -1,6 +1,7 @@
-// The trained translator's translations on one backend: every token of the greedy and beam searches that the reference has recorded
-// (expected.jsonl of checkpoints/translator_multi30k in SRU_SHARED_DIR, default ../shared, which export_shared_cases.py exports). In bfloat16 it
-// reports how many are equal.
+// The trained translator's translations on one backend: every token of the greedy and beam searches
+// that the reference has recorded (expected.jsonl of checkpoints/translator_multi30k in
+// SRU_SHARED_DIR, default ../shared, which export_shared_cases.py exports). In bfloat16 it reports
+// how many are equal.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What translations have in common, whatever the model, on one backend: the same bits alone and in any batch, and memory that is the
-// caches and states of the hypotheses.
+// What translations have in common, whatever the model, on one backend: the same bits alone and in
+// any batch, and memory that is the caches and states of the hypotheses.
 #include "tests/testing/translation.h"
 
 #include <algorithm>
@@ -157,7 +157,8 @@ TEST_F(TranslationTest, MemoryIsTheCachesAndStatesOfTheHypotheses) {
   const size_t one = CacheBytes(kSource) + CacheBytes(kTarget) + StateBytes();
   EXPECT_EQ(used_bytes(), one);
 
-  // Copies cost nothing until they differ. Then each has its own page of what is not full, and its c.
+  // Copies cost nothing until they differ. Then each has its own page of what is not full, and its
+  // c.
   std::vector<Slot> slots = {sentence};
   for (int i = 1; i < kHypotheses; ++i) {
     slots.push_back(kernels::StateArena::kNoSlot);

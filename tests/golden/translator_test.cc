@@ -1,6 +1,8 @@
-// The program of a translator on one backend, against the reference: the cases of golden_systems/translator that
-// export_shared_cases.py has exported (README.md beside this file). Whole rows of log-probabilities, encoder outputs, alignments and states; every
-// recorded greedy and beam search; the same bits alone, in a batch, step by step, and when sentences join at different steps.
+// The program of a translator on one backend, against the reference: the cases of
+// golden_systems/translator that export_shared_cases.py has exported (README.md beside this file).
+// Whole rows of log-probabilities, encoder outputs, alignments and states; every recorded greedy
+// and beam search; the same bits alone, in a batch, step by step, and when sentences join at
+// different steps.
 #include "models/translator.h"
 
 #include <algorithm>
@@ -299,8 +301,8 @@ struct RecordedSearch {
   std::string name;
 };
 
-// Whether the same hypotheses were found, with the same alignments; their log-probabilities and scores
-// must be near then.
+// Whether the same hypotheses were found, with the same alignments; their log-probabilities and
+// scores must be near then.
 bool IsRecorded(const RecordedSearch& search, const testing::Translation& found, float tolerance) {
   if (found.hypotheses.size() != search.hypotheses.size()) return false;
   for (size_t i = 0; i < found.hypotheses.size(); ++i) {
@@ -341,7 +343,8 @@ void ExpectSame(const testing::Translation& a, const testing::Translation& b, co
 TEST_P(TranslatorTest, EverySearchFindsWhatTheReferenceFound) {
   const json recorded = json::parse(std::ifstream(directory_ / "expected.json"));
   std::vector<RecordedSearch> searches;
-  // Kernels that run on the host are slow: of their searches a part, with sentences of every length.
+  // Kernels that run on the host are slow: of their searches a part, with sentences of every
+  // length.
   const size_t step = tested_.name == "cuda_host" ? 5 : 1;
   for (size_t i = 0; i < recorded["searches"].size(); i += step) {
     const json& search = recorded["searches"][i];

@@ -160,9 +160,9 @@ class Checker {
     }
   }
 
-  // Batches that fill a GPU of 132 multiprocessors: four dimensions a thread, two slices a block, blocks
-  // that go from group to group. Sequences alone run with two, one and one. Every kind of scan has a
-  // stack here, and every longest row of fused layers.
+  // Batches that fill a GPU of 132 multiprocessors: four dimensions a thread, two slices a block,
+  // blocks that go from group to group. Sequences alone run with two, one and one. Every kind of
+  // scan has a stack here, and every longest row of fused layers.
   void Large() {
     std::mt19937 random(28);
     std::vector<int> lengths(flags_.small ? 300 : kLargeBatch);
@@ -203,13 +203,15 @@ class Checker {
     }
   }
 
-  // The states after one step from zeros, which are 1 - f, for every bfloat16 input z of a forget gate
-  // f = sigmoid(z) with 2^-6 <= |z| <= 16. What a gate near 1 forgets is that 1 - f, so the detail has its
-  // largest relative error by decade. Allowed are
+  // The states after one step from zeros, which are 1 - f, for every bfloat16 input z of a forget
+  // gate
+  // f = sigmoid(z) with 2^-6 <= |z| <= 16. What a gate near 1 forgets is that 1 - f, so the detail
+  // has its largest relative error by decade. Allowed are
   //
-  //   float32    4e-6 (1 - f), as the CUDA backend computes 1 - f without f, and in other backends 1.5 x 2^-23
-  //              besides, for what f has lost
-  //   bfloat16   2^-12, for tanh.approx, beside what the rounding of a gate's weight to 2^-9 changes
+  //   float32    4e-6 (1 - f), as the CUDA backend computes 1 - f without f, and in other backends
+  //              1.5 x 2^-23 besides, for what f has lost
+  //   bfloat16   2^-12, for tanh.approx, beside what the rounding of a gate's weight to 2^-9
+  //              changes
   void ForgetGateSweep() {
     constexpr int kHidden = 8;
     constexpr int kInput = 16;
@@ -432,8 +434,8 @@ class Checker {
     }
   }
 
-  // Each sequence alone, `num_alone` of them, has the bits that it has among the others, also where the
-  // pooled vectors are the only output.
+  // Each sequence alone, `num_alone` of them, has the bits that it has among the others, also where
+  // the pooled vectors are the only output.
   void SameBitsInAnyBatch(const std::string& variant, const StackOptions& options,
                           const std::vector<int>& lengths, int num_alone) {
     const std::string name = "same bits in any batch, " + variant;

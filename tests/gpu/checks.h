@@ -1,5 +1,6 @@
-// Compares a backend with the golden cases and the reference backend, and with itself in other batches,
-// without a test library: for gpu_check, and for the test that says which kernels it launches.
+// Compares a backend with the golden cases and the reference backend, and with itself in other
+// batches, without a test library: for gpu_check, and for the test that says which kernels it
+// launches.
 #ifndef SRU_TESTS_GPU_CHECKS_H_
 #define SRU_TESTS_GPU_CHECKS_H_
 
@@ -12,7 +13,8 @@ namespace sru::testing {
 
 enum class CheckGroup { kGoldens, kBits, kLarge, kReference, kPrograms, kOthers };
 
-// Sequences in a large batch: more than the blocks of a fused layer on 132 multiprocessors take at a time.
+// Sequences in a large batch: more than the blocks of a fused layer on 132 multiprocessors take at
+// a time.
 inline constexpr int kLargeBatch = 700;
 
 struct CheckOptions {
@@ -26,8 +28,8 @@ struct CheckOptions {
   std::set<CheckGroup> only;             // empty = all
 };
 
-// Prints a line per check. Returns 0 if all pass, 1 if one fails, 77, after a message, if the machine
-// lacks the backend.
+// Prints a line per check. Returns 0 if all pass, 1 if one fails, 77, after a message, if the
+// machine lacks the backend.
 int RunChecks(const CheckOptions& options);
 
 }  // namespace sru::testing

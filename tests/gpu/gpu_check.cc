@@ -1,11 +1,11 @@
-// gpu_check: the checks of a backend (checks.h), by default of the CUDA one, as one plain program that
-// builds on any machine with a toolkit and that compute-sanitizer can run.
+// gpu_check: the checks of a backend (checks.h), by default of the CUDA one, as one plain program
+// that builds on any machine with a toolkit and that compute-sanitizer can run.
 //
 //   gpu_check [--backend=cuda] [--dtype=float32|bfloat16] [--fuse_layers] [--only=GROUP,...]
 //             [--goldens=tests/golden] [--small] [--json=FILE]
 //
-// Groups: goldens, bits, large, reference, programs, others. A lost device fails every check after it, so
-// the report runs each group in a process of its own. Exits as RunChecks() says.
+// Groups: goldens, bits, large, reference, programs, others. A lost device fails every check after
+// it, so the report runs each group in a process of its own. Exits as RunChecks() says.
 #include <cstdio>
 #include <sstream>
 #include <string>

@@ -114,7 +114,8 @@ class Running {
   const std::vector<int32_t>& picked() const { return picked_; }
   StateArena& arena() { return *arena_; }
 
-  // `results` is [output]: rows, log-probabilities, attention, or the log-probabilities of candidates.
+  // `results` is [output]: rows, log-probabilities, attention, or the log-probabilities of
+  // candidates.
   Status Run(const ProgramData& data, const Slots& slots,
              std::vector<std::vector<float>>* results) {
     const Program& program = *program_;
@@ -159,7 +160,8 @@ class Running {
   std::vector<int32_t> picked_;
 };
 
-// The largest |expected - found| over the largest |expected| or 1; infinite for what is not a number.
+// The largest |expected - found| over the largest |expected| or 1; infinite for what is not a
+// number.
 double LargestError(const std::vector<std::vector<float>>& expected,
                     const std::vector<std::vector<float>>& found) {
   double largest = 0;
@@ -186,8 +188,8 @@ bool BeginsWith(const std::vector<std::vector<float>>& all,
   return true;
 }
 
-// A program on the reference, in float32, and on the tested backend: what is compared is how far a data type's
-// results are from those.
+// A program on the reference, in float32, and on the tested backend: what is compared is how far a
+// data type's results are from those.
 struct Compared {
   Running expecting, running;
   std::vector<std::vector<float>> expected, found;
@@ -211,9 +213,9 @@ struct Compared {
   void NoteError() { largest_error = std::max(largest_error, LargestError(expected, found)); }
 };
 
-// A translator's steps, with sentences that come while others go on and hypotheses that are forked and
-// reordered. The first hypothesis of each step runs once more alone, in a slot of its own, and must have
-// the same bits.
+// A translator's steps, with sentences that come while others go on and hypotheses that are forked
+// and reordered. The first hypothesis of each step runs once more alone, in a slot of its own, and
+// must have the same bits.
 Status CheckTranslator(Backend& tested, Backend& reference, DataType dtype, bool small, int width,
                        double* largest, bool* same_bits) {
   TranslatorSizes sizes;
@@ -279,7 +281,8 @@ Status CheckTranslator(Backend& tested, Backend& reference, DataType dtype, bool
   return kernels::OkStatus();
 }
 
-// Clusters of blocks may answer few rows: 1 and 16 rows of many must have the bits that they have among all.
+// Clusters of blocks may answer few rows: 1 and 16 rows of many must have the bits that they have
+// among all.
 Status CheckFewRows(Backend& tested, DataType dtype, int vocabulary, bool picks, bool* same_bits) {
   constexpr int kRows = 64;
   constexpr int kCandidates = 5;

@@ -1,5 +1,5 @@
-// Answer under load: what the server promises for Classify holds for queries, too. Nothing that was accepted is
-// lost, and no answer is wrong, whatever else happens.
+// Answer under load: what the server promises for Classify holds for queries, too. Nothing that was
+// accepted is lost, and no answer is wrong, whatever else happens.
 #include <atomic>
 #include <memory>
 #include <random>
@@ -125,8 +125,8 @@ class AnswerLoadTest : public ::testing::Test {
     FailingDevices& device_;
   };
 
-  // Sends the requests again and again from several threads while `meanwhile` runs; every call must be
-  // answered, and rightly. Returns how many there were.
+  // Sends the requests again and again from several threads while `meanwhile` runs; every call must
+  // be answered, and rightly. Returns how many there were.
   template <typename Meanwhile>
   int ExpectAllAnswered(RunningServer& server, const Meanwhile& meanwhile) {
     std::atomic<bool> stop{false};
@@ -160,7 +160,8 @@ class AnswerLoadTest : public ::testing::Test {
   std::vector<std::vector<v1::QueryAnswers>> expected_;
 };
 
-// What is refused is told so at once and when to come back; all that is accepted is answered, and rightly.
+// What is refused is told so at once and when to come back; all that is accepted is answered, and
+// rightly.
 TEST_F(AnswerLoadTest, AFullQueueRefusesAndLosesNothing) {
   MakeRequests(20, 40);
   options_.batching.engine.batcher.max_queue_tokens = 3 * 2048;

@@ -1,4 +1,5 @@
-// Answer over the wire: spans that a plain run of the model gives, every option, and every way to ask wrongly.
+// Answer over the wire: spans that a plain run of the model gives, every option, and every way to
+// ask wrongly.
 #include <algorithm>
 #include <future>
 #include <random>
@@ -28,7 +29,8 @@ using ::testing::StartsWith;
 
 constexpr char kMethod[] = "/sru.v1.InferenceService/Answer";
 
-// Words of the small reader's vocabulary and some that it does not have, of 1 to 4 bytes a character.
+// Words of the small reader's vocabulary and some that it does not have, of 1 to 4 bytes a
+// character.
 std::string Text(std::mt19937* random, int words) {
   static const char* const kWords[] = {"a", "B",  "c",       "d",          "\u00e9t\u00e9", "e",
                                        "f", "g?", "\u4e2d.", "\U0001F600", "x-y",           "a a"};
@@ -331,7 +333,8 @@ TEST_F(TaggedAnswerTest, TagsAreWhatTheModelGets) {
   EXPECT_GT(different.size(), 5u);
 }
 
-// All that can be wrong is named by the parser's own test; the bounds here are those of the flags and the model.
+// All that can be wrong is named by the parser's own test; the bounds here are those of the flags
+// and the model.
 TEST_F(TaggedAnswerTest, TagsOfTheWrongNumberOrKind) {
   tags(1)->add_pos_ids(0);
   ExpectError(
@@ -564,7 +567,8 @@ TEST_F(AnswerTest, AnAnswerThatNobodyTakesHoldsNoPassages) {
   EXPECT_TRUE(server.Becomes("sru_inflight_bytes", 0));
 }
 
-// What an answer takes is reserved before it is made: a hundred answers of a word of a megabyte each.
+// What an answer takes is reserved before it is made: a hundred answers of a word of a megabyte
+// each.
 TEST_F(AnswerTest, AnswersThatWouldTakeTooMuchMemoryAreRefused) {
   server::Options options = Options();
   options.memory.max_inflight_mb = 16;

@@ -221,8 +221,9 @@ TEST_F(BadInputTest, InvalidUtf8AndMalformedBytes) {
 
 TEST_F(BadInputTest, HundredMegabytes) {
   constexpr size_t kBytes = 100 << 20;
-  // The client is in the server's process, which closes connections when it holds memory that it cannot explain: what the client is
-  // going to hold, the text and what is made of it, is there when the server measures what it holds itself.
+  // The client is in the server's process, which closes connections when it holds memory that it
+  // cannot explain: what the client is going to hold, the text and what is made of it, is there
+  // when the server measures what it holds itself.
   std::optional<std::string> held_by_client(std::in_place, 3 * kBytes, 'a');
   RunningServer server(TestOptions(repository_->path()));
   held_by_client.reset();

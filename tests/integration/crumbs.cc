@@ -1,5 +1,6 @@
-// Loaded into a server with LD_PRELOAD, lets it see its connections as the worst network would show them: each read gives one byte, each
-// write takes at most seven, and every other call of either finds nothing to be done (EAGAIN).
+// Loaded into a server with LD_PRELOAD, lets it see its connections as the worst network would show
+// them: each read gives one byte, each write takes at most seven, and every other call of either
+// finds nothing to be done (EAGAIN).
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <unistd.h>

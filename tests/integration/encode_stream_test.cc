@@ -1,5 +1,5 @@
-// EncodeStream over the wire: chunks give the bits of the whole, states go on elsewhere, and every way to ask
-// wrongly.
+// EncodeStream over the wire: chunks give the bits of the whole, states go on elsewhere, and every
+// way to ask wrongly.
 #include <algorithm>
 #include <memory>
 #include <random>

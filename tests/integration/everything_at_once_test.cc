@@ -1,5 +1,6 @@
-// Calls of every kind from many threads, while the server reloads, loses a device, changes its certificate and its tokens and at last
-// drains: every answer has the bits of the first one, and no call fails that should not.
+// Calls of every kind from many threads, while the server reloads, loses a device, changes its
+// certificate and its tokens and at last drains: every answer has the bits of the first one, and no
+// call fails that should not.
 #include <openssl/bio.h>
 #include <openssl/ssl.h>
 
@@ -49,9 +50,10 @@ struct Outcome {
   std::string answer;
 };
 
-// Whether gRPC itself cancelled a call, which arrived only after the server had let gRPC shut down and which the server therefore does
-// not know: of those that it knows, it says who cancelled them. The server refuses calls for a moment before that, so that only
-// those of a thread sanitizer come so late.
+// Whether gRPC itself cancelled a call, which arrived only after the server had let gRPC shut down
+// and which the server therefore does not know: of those that it knows, it says who cancelled them.
+// The server refuses calls for a moment before that, so that only those of a thread sanitizer come
+// so late.
 bool ArrivedTooLate([[maybe_unused]] const Outcome& outcome) {
 #if defined(__SANITIZE_THREAD__)
   return outcome.code == StatusCode::CANCELLED && outcome.message == "CANCELLED";
@@ -341,8 +343,8 @@ class EverythingAtOnceTest : public ::testing::Test {
     });
   }
 
-  // Waits until the connection has come to an answer. Callers that wait for none would fill it faster than the server reads, and the answers
-  // of the others on it would come too late.
+  // Waits until the connection has come to an answer. Callers that wait for none would fill it
+  // faster than the server reads, and the answers of the others on it would come too late.
   void AwaitAnswer() const {
     Context context;
     v1::ListModelsResponse response;

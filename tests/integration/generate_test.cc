@@ -1,5 +1,5 @@
-// Generate over the wire with the bundled language model: known texts, the same tokens however they are asked for,
-// and clients that are slow, late or gone.
+// Generate over the wire with the bundled language model: known texts, the same tokens however they
+// are asked for, and clients that are slow, late or gone.
 #include <fstream>
 #include <random>
 #include <string>

@@ -141,7 +141,8 @@ class LoopLagTestBase : public ::testing::Test {
       tensors[name] = models::MakeTensor({256});
     }
     models::WriteEncoder(*repository_, "encoder/1", encoder, tensors);
-    // Where it may, the server goes before other programs, whose work would delay the loop, too. Its threads inherit this.
+    // Where it may, the server goes before other programs, whose work would delay the loop, too.
+    // Its threads inherit this.
     stopping_ = false;
     setpriority(PRIO_PROCESS, 0, -10);
     server::Options options = TestOptions(repository_->path());
@@ -211,7 +212,8 @@ class LoopLagTestBase : public ::testing::Test {
     return {find("loop_lag", "+Inf"), find("loop_lag", "0.01"), find("long_turn", "+Inf"),
             find("long_turn", "0.001"), WaitedForProcessor()};
   }
-  // Makes the call until nothing waits too long beside it, as often as the machine may be the reason.
+  // Makes the call until nothing waits too long beside it, as often as the machine may be the
+  // reason.
   static void ExpectNoLag(const std::string& name, const std::function<void()>& call) {
     double long_waits = 0;
     double long_turns = 0;
@@ -296,7 +298,8 @@ TEST_P(LoopLagTest, TheLargestCallHoldsNoLoop) {
   });
 }
 
-// Messages of what takes longest to read for its bytes, about as large as those that a loop does not hand to another thread.
+// Messages of what takes longest to read for its bytes, about as large as those that a loop does
+// not hand to another thread.
 struct Form {
   const char* name;
   const char* method;

@@ -152,7 +152,8 @@ class ModelMemoryTest : public ::testing::TestWithParam<kernels::DataType> {
 TEST_P(ModelMemoryTest, IsThatOfThePackedWeights) {
   if (kSanitized) GTEST_SKIP() << "the memory is a sanitizer's";
   ASSERT_NO_FATAL_FAILURE(Start());
-  // What the libraries take once for themselves, such as the code that they write for products of this size, is not the model's.
+  // What the libraries take once for themselves, such as the code that they write for products of
+  // this size, is not the model's.
   ASSERT_NO_FATAL_FAILURE(Load("small"));
   const double empty = Resident("VmRSS");
   ASSERT_NO_FATAL_FAILURE(Load());

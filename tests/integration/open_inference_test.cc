@@ -1,5 +1,5 @@
-// The Open Inference Protocol over the wire: every task has the results of its call of sru.v1 to the bit, and every way to ask wrongly
-// has an error that names the tensor.
+// The Open Inference Protocol over the wire: every task has the results of its call of sru.v1 to
+// the bit, and every way to ask wrongly has an error that names the tensor.
 #include <algorithm>
 #include <cstring>
 #include <limits>

@@ -1,5 +1,5 @@
-// PlainReader: what a reader answers, without a server. Each passage is a run of the program by itself, and
-// all of its spans are made and sorted.
+// PlainReader: what a reader answers, without a server. Each passage is a run of the program by
+// itself, and all of its spans are made and sorted.
 #ifndef SRU_TESTS_INTEGRATION_PLAIN_READER_H_
 #define SRU_TESTS_INTEGRATION_PLAIN_READER_H_
 

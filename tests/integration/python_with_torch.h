@@ -12,8 +12,8 @@
 
 namespace sru::testing {
 
-// Its name, or "" if there is none. The python3 on the path may not be the distribution's, which has
-// the package python3-torch.
+// Its name, or "" if there is none. The python3 on the path may not be the distribution's, which
+// has the package python3-torch.
 inline std::string PythonWithTorch() {
   for (const char* python : {"python3", "/usr/bin/python3"}) {
     Subprocess import({python, "-c", "import torch"});

@@ -1,4 +1,5 @@
-// Score over the wire: values, states that are carried and used again, and every way to ask wrongly.
+// Score over the wire: values, states that are carried and used again, and every way to ask
+// wrongly.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -93,8 +93,8 @@ inline bool HasRetryInfo(const grpc::Status& status) {
          retry_info.retry_delay().seconds() + retry_info.retry_delay().nanos() > 0;
 }
 
-// The value of a metric line, such as `sru_ready`, in the text of /metrics at this port; -1 if it is
-// absent.
+// The value of a metric line, such as `sru_ready`, in the text of /metrics at this port; -1 if it
+// is absent.
 inline double MetricAt(int port, const std::string& series) {
   const std::string text = "\n" + HttpGet(port, "/metrics").body;
   const size_t at = text.find("\n" + series + " ");

@@ -207,8 +207,8 @@ TEST_F(ServingTest, ScoresAgreeWithTheEquations) {
     }
     EXPECT_NEAR(score.log_prob(), sum, 1e-6 * text.size());
 
-    // Cut in two, and alone, the text gets the same bits: the first part a log-probability less than
-    // it has tokens, the second part one for each.
+    // Cut in two, and alone, the text gets the same bits: the first part a log-probability less
+    // than it has tokens, the second part one for each.
     v1::ScoreRequest part = request;
     part.clear_sequences();
     part.add_sequences()->set_text(text.substr(0, 1));

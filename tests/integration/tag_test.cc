@@ -1,4 +1,5 @@
-// Tag over the wire: the labels of the published package's probabilities, through each door, and every way to ask wrongly.
+// Tag over the wire: the labels of the published package's probabilities, through each door, and
+// every way to ask wrongly.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -50,7 +51,8 @@ class TagTest : public ::testing::Test {
     EXPECT_THAT(server_->Call(request_), Fails(code, HasSubstr(message)));
   }
 
-  // The sequences of a golden file, and for each of their tokens the log-probabilities of all labels.
+  // The sequences of a golden file, and for each of their tokens the log-probabilities of all
+  // labels.
   void ReadGolden(const std::string& name, v1::TagRequest* request,
                   std::vector<const float*>* log_probs) {
     golden_ = models::SafetensorsFile::Open(kTaggerFolder + name + "/expected.safetensors").value();

@@ -1,6 +1,6 @@
-// A trained reader and a trained translator are exported with models/export_torch.py and called over
-// the wire and with sru_client: every recorded question gets its answers with their offsets, every
-// recorded sentence its translations, token by token, and their scores within 1e-3.
+// A trained reader and a trained translator are exported with models/export_torch.py and called
+// over the wire and with sru_client: every recorded question gets its answers with their offsets,
+// every recorded sentence its translations, token by token, and their scores within 1e-3.
 //
 // Needs the directory checkpoints/ of SRU_SHARED_DIR (default ../shared) and a Python with torch;
 // skipped otherwise.

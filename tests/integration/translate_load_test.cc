@@ -1,6 +1,6 @@
-// Translate when there is more to do than can be done: overload, deadlines, clients that go, a drain, priorities, reloads,
-// devices that fail and memory that runs out. Nothing that was accepted is lost, no translation is wrong, and in the end nothing is
-// held.
+// Translate when there is more to do than can be done: overload, deadlines, clients that go, a
+// drain, priorities, reloads, devices that fail and memory that runs out. Nothing that was accepted
+// is lost, no translation is wrong, and in the end nothing is held.
 #include <algorithm>
 #include <atomic>
 #include <future>

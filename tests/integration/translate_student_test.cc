@@ -1,5 +1,6 @@
-// Translate over the wire with the small students of tests/golden: the translations, n-best lists, scores and alignments of the
-// reference, the same bytes alone and beside others, and every option of the search.
+// Translate over the wire with the small students of tests/golden: the translations, n-best lists,
+// scores and alignments of the reference, the same bytes alone and beside others, and every option
+// of the search.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +21,8 @@ namespace {
 
 using nlohmann::json;
 
-// Least margin, in log-probability, of choices that must be the same: float32, and with rounded weights.
+// Least margin, in log-probability, of choices that must be the same: float32, and with rounded
+// weights.
 constexpr double kMargin = 1e-3;
 constexpr double kInt8Margin = 0.06;
 constexpr double kTolerance = 1e-4;

@@ -1,5 +1,5 @@
-// Translate over the wire with small random translators: the same as one hypothesis at a time, every field that can be
-// wrong, and what the server tells of a translator.
+// Translate over the wire with small random translators: the same as one hypothesis at a time,
+// every field that can be wrong, and what the server tells of a translator.
 #include <algorithm>
 #include <filesystem>
 #include <memory>

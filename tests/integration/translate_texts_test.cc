@@ -1,5 +1,6 @@
-// Texts through the routes of DeepL's and LibreTranslate's APIs with small random translators: the translations are those of Translate, sentence
-// by sentence, and what stands between sentences stays; languages, detection, two models one after the other; tokens; what is refused.
+// Texts through the routes of DeepL's and LibreTranslate's APIs with small random translators: the
+// translations are those of Translate, sentence by sentence, and what stands between sentences
+// stays; languages, detection, two models one after the other; tokens; what is refused.
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The status page's calls on a real server: text that is typed into a box takes the same path as every
-// other call.
+// The status page's calls on a real server: text that is typed into a box takes the same path as
+// every other call.
 #include <atomic>
 #include <string>
 #include <thread>

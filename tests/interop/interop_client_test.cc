@@ -1,4 +1,5 @@
-// gRPC's interoperation tests with gRPC's C++ client, which decides for each message if it is compressed.
+// gRPC's interoperation tests with gRPC's C++ client, which decides for each message if it is
+// compressed.
 #include <chrono>
 #include <cstdlib>
 #include <memory>

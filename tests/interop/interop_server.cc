@@ -1,5 +1,5 @@
-// sru_interop_server: gRPC's interoperation tests, served by either transport. It has nothing else of the product: a transport carries the
-// calls of any method table.
+// sru_interop_server: gRPC's interoperation tests, served by either transport. It has nothing else
+// of the product: a transport carries the calls of any method table.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>

@@ -113,7 +113,8 @@ TEST_P(AllocationTest, AWarmBatchAllocatesNothing) {
   }
 }
 
-// A program with most operations, and a batch of it of three sequences with at most 50 tokens together.
+// A program with most operations, and a batch of it of three sequences with at most 50 tokens
+// together.
 struct ProgramCall {
   explicit ProgramCall(const std::vector<int>& lengths) {
     limits.axes = {{100, 8}, {}, {20, 8}};
@@ -215,7 +216,8 @@ TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {
   EXPECT_LE(CountAllocations(run), products + kOfTheCheck);
 }
 
-// Without the cpu backend: oneDNN's cache of primitives keeps a promise that its own failed allocation breaks.
+// Without the cpu backend: oneDNN's cache of primitives keeps a promise that its own failed
+// allocation breaks.
 class FailingAllocationTest : public ::testing::TestWithParam<const char*> {
  protected:
   FailingAllocationTest() {
@@ -231,7 +233,8 @@ class FailingAllocationTest : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  // Says if the action was over before this allocation. One that fails may also change nothing: std::stable_sort does without.
+  // Says if the action was over before this allocation. One that fails may also change nothing:
+  // std::stable_sort does without.
   template <typename Action>
   static bool IsOver(int64_t allocation, Action action, Status* status) {
     until_failure = allocation;

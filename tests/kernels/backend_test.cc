@@ -48,9 +48,10 @@ constexpr float kTolerance = 1e-5f;
 // activation that is almost halfway may be rounded the other way, by 2^-8 of its value, and reaches
 // the result weakened by a layer's weights.
 constexpr float kBFloat16Tolerance = 1e-2f;
-// The reference rounds the weights as int8 does. The CPU backend's products also take x in fixed point, which
-// is off by up to 1 / 65024 of a row's largest value, about 4 here. A layer of k inputs has weights whose magnitudes add up
-// to 0.8 sqrt(k), 12 for the widest: 7.5e-4 for each of two such layers; the deeper stacks are narrower.
+// The reference rounds the weights as int8 does. The CPU backend's products also take x in fixed
+// point, which is off by up to 1 / 65024 of a row's largest value, about 4 here. A layer of k
+// inputs has weights whose magnitudes add up to 0.8 sqrt(k), 12 for the widest: 7.5e-4 for each of
+// two such layers; the deeper stacks are narrower.
 constexpr float kInt8Tolerance = 1.5e-3f;
 // The CUDA backend's bfloat16 folds another factor into the gates' weights before it rounds them,
 // and takes the hardware's tanh; it is measured against the unrounded reference, by the largest
@@ -341,8 +342,9 @@ TEST(EdgeTest, PoisonedSurroundings) {
   }
 }
 
-// Compares rows of `width` values relative to the larger of 1 and the expected value, or in int8, which takes rows
-// in fixed point, the row's largest; infinities and NaN must be where they are expected.
+// Compares rows of `width` values relative to the larger of 1 and the expected value, or in int8,
+// which takes rows in fixed point, the row's largest; infinities and NaN must be where they are
+// expected.
 void ExpectSame(const std::vector<float>& expected, const std::vector<float>& found, size_t width,
                 const std::string& what) {
   // A gate of 2^-100 on a state of 1e30 turns the last bit of the gate's argument into 1e-5 of the
@@ -378,7 +380,8 @@ bool ProductsGiveNaN(float value) {
 
 TEST(EdgeTest, ExtremeInputs) {
   const float infinity = std::numeric_limits<float>::infinity();
-  // NaN of both signs: an instruction set's arithmetic makes a negative one, constants are positive.
+  // NaN of both signs: an instruction set's arithmetic makes a negative one, constants are
+  // positive.
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (float extreme : {1e-40f, -1e-40f, 1e30f, -1e30f, infinity, -infinity, nan, -nan}) {
     for (LayerNorm norm : {LayerNorm::kNone, LayerNorm::kBefore, LayerNorm::kAfter}) {

@@ -1,5 +1,5 @@
-// Products of rounded weights and rows: the bits of program.h's equations from every kernel that this machine
-// can run, for any number of rows.
+// Products of rounded weights and rows: the bits of program.h's equations from every kernel that
+// this machine can run, for any number of rows.
 #include "kernels/cpu/int8/byte_product.h"
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ void ForEachByteKernel(const std::function<void(const Int8Kernel&, const std::st
   }
 }
 
-// Weights [n][k] at the limits of what they may be, rows of x some values of which are clipped and one of
-// which is tiny.
+// Weights [n][k] at the limits of what they may be, rows of x some values of which are clipped and
+// one of which is tiny.
 struct Example {
   Example(int k, int n, float activation) : k(k), n(n) {
     std::minstd_rand random(static_cast<unsigned>(k * n));

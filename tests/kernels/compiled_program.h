@@ -1,5 +1,6 @@
-// What the tests of programs share: a program compiled by the backend under test (tested_backend.h), runs
-// with poison around everything that they read and write, and comparisons with the reference backend.
+// What the tests of programs share: a program compiled by the backend under test
+// (tested_backend.h), runs with poison around everything that they read and write, and comparisons
+// with the reference backend.
 #ifndef SRU_TESTS_KERNELS_COMPILED_PROGRAM_H_
 #define SRU_TESTS_KERNELS_COMPILED_PROGRAM_H_
 
@@ -37,24 +38,25 @@ using ::sru::testing::TestedBackend;
 using Slot = StateArena::Slot;
 using Lengths = std::vector<std::vector<int>>;  // [axis][sequence]
 
-// Whether kernels run thread by thread on the host, which takes a hundred times as long: fewer widths
-// and shorter sequences do.
+// Whether kernels run thread by thread on the host, which takes a hundred times as long: fewer
+// widths and shorter sequences do.
 inline bool IsEmulated() { return TestedBackend::FromEnvironment().name == "cuda_host"; }
 
-// The tolerances are relative to the larger of 1 and the largest value of an output, whose values are
-// sums of up to a few hundred terms of about 1. Against float64 in float32:
+// The tolerances are relative to the larger of 1 and the largest value of an output, whose values
+// are sums of up to a few hundred terms of about 1. Against float64 in float32:
 inline constexpr double kTolerance = 1e-5;
-// In bfloat16 the reference rounds the same weights and rows. An operation that gets the same rows to
-// the bit rounds them alike, so that its sums alone differ:
+// In bfloat16 the reference rounds the same weights and rows. An operation that gets the same rows
+// to the bit rounds them alike, so that its sums alone differ:
 inline constexpr double kSameRowsTolerance = 1e-5;
-// After other operations a value that is almost halfway may be rounded the other way, by 2^-8 of it,
-// and reaches the result weakened by a row of weights.
+// After other operations a value that is almost halfway may be rounded the other way, by 2^-8 of
+// it, and reaches the result weakened by a row of weights.
 inline constexpr double kBFloat16Tolerance = 2e-2;
-// In int8 the reference rounds the same weights, and rows are taken in fixed point, which is off by 1 / 65024 of a
-// row's largest value: with one of 4, and weights whose magnitudes add up to 8, by 5e-4.
+// In int8 the reference rounds the same weights, and rows are taken in fixed point, which is off by
+// 1 / 65024 of a row's largest value: with one of 4, and weights whose magnitudes add up to 8, by
+// 5e-4.
 inline constexpr double kInt8Tolerance = 5e-4;
-// The CUDA backend's stacks fold another factor into the gates' weights before they round them, and take
-// the hardware's tanh (backend_test.cc).
+// The CUDA backend's stacks fold another factor into the gates' weights before they round them, and
+// take the hardware's tanh (backend_test.cc).
 inline constexpr double kCudaBFloat16Tolerance = 5e-2;
 
 // What a program is made of, for its tolerance.
@@ -397,8 +399,9 @@ inline void ExpectSameBits(const Program& program, const Results& expected, cons
   }
 }
 
-// The attention of the rows of `pieces`, each without the keys that come after the last one that it sees
-// by the rule of `causal`, which must be zeros: of how many there are depends on the cut into runs.
+// The attention of the rows of `pieces`, each without the keys that come after the last one that it
+// sees by the rule of `causal`, which must be zeros: of how many there are depends on the cut into
+// runs.
 inline std::vector<float> AttentionOf(const Compiled& c, const ProgramData& data,
                                       const Results& results, size_t output,
                                       const std::vector<Piece>& pieces) {

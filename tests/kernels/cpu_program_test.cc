@@ -1,5 +1,5 @@
-// The parts of which the CPU backend makes a program's operations, where program_test does not reach:
-// against plain versions in float64, and equal bits however the work is cut.
+// The parts of which the CPU backend makes a program's operations, where program_test does not
+// reach: against plain versions in float64, and equal bits however the work is cut.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -327,8 +327,8 @@ TEST_F(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
   EXPECT_EQ(rig.controls[0]->graphs_alive, 0);
 }
 
-// With two directions: a scan whose blocks are more than half full with four dimensions a thread, which it
-// then has if there are few multiprocessors.
+// With two directions: a scan whose blocks are more than half full with four dimensions a thread,
+// which it then has if there are few multiprocessors.
 constexpr int kFillsBlocks = 72;
 
 TEST_F(CudaBackendTest, BothScanWidthsGiveTheSameBits) {
@@ -771,7 +771,8 @@ TEST_F(CudaBackendTest, SeveralDevicesGiveTheSameBits) {
 
 // Wherever in a batch the failure happens, the call reports it, later calls do too, and the other
 // device continues.
-// `earlier` batches of the bucket have run: the next one runs without a graph, records one or has it.
+// `earlier` batches of the bucket have run: the next one runs without a graph, records one or has
+// it.
 class LostDeviceTest : public CudaBackendTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(LostDeviceTest, IsReportedAndTheOthersGoOn) {

@@ -1,5 +1,5 @@
-// A cluster of blocks answers a row of a large vocabulary with the bits of one block, whatever is asked of the row. Both
-// run on the host (cuda_host/).
+// A cluster of blocks answers a row of a large vocabulary with the bits of one block, whatever is
+// asked of the row. Both run on the host (cuda_host/).
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -168,7 +168,8 @@ std::vector<float> LogitsAroundOne(int count, unsigned seed) {
   return testing::RandomValues(count, seed, 3.0f, 1.0f);
 }
 
-// Just above kSmallVocabulary, no multiple of 2048, and too many for the shared memory of one block.
+// Just above kSmallVocabulary, no multiple of 2048, and too many for the shared memory of one
+// block.
 constexpr int kVocabularies[] = {kSmallVocabulary + 1, 3 * 2048 * 3 + 77, 60001};
 
 TEST(CudaClusterTest, RandomLogits) {
@@ -206,7 +207,8 @@ TEST(CudaClusterTest, EqualLogitsAndLogitsFarApart) {
   }
 }
 
-// More keys are above the 200th best part than are sorted at a time, so candidates are found one after the other.
+// More keys are above the 200th best part than are sorted at a time, so candidates are found one
+// after the other.
 TEST(CudaClusterTest, TheBestMayAllBeInAFewThreadsParts) {
   const int vocabulary = kVocabularies[0];
   const int part = RowPartSize<kLargePredictThreads>(vocabulary);
@@ -251,7 +253,8 @@ TEST(CudaClusterTest, ListsOfChoices) {
   ExpectSameBits(question, "with bias");
 }
 
-// A part of such a row has no room in a block's shared memory: one block reads the row from global memory.
+// A part of such a row has no room in a block's shared memory: one block reads the row from global
+// memory.
 TEST(CudaClusterTest, RowsThatAreTooLongForAClusterArePickedByOneBlock) {
   const int vocabulary = 230000;
   const Question question = QuestionOf(

@@ -1,7 +1,7 @@
 // Broken variants of the kernels, to see that the shim's modes show what is broken. The waits and
-// barriers of the kernels are compiled as macros here, each with a number: its site. A fault breaks a
-// site: a wait or barrier is left out, a wait lets one group of copies too many be on its way, or a cluster's
-// barrier is one of the block.
+// barriers of the kernels are compiled as macros here, each with a number: its site. A fault breaks
+// a site: a wait or barrier is left out, a wait lets one group of copies too many be on its way, or
+// a cluster's barrier is one of the block.
 // Then a run in some mode must end in other bits, or not at all; each run is a process of its own.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -118,8 +118,8 @@ void CheckedSyncThreads(int site) {
 namespace sru::kernels::cuda {
 namespace {
 
-// Each thread hands a value down to the one before it; none of the kernels has threads that wait for
-// later ones alone.
+// Each thread hands a value down to the one before it; none of the kernels has threads that wait
+// for later ones alone.
 __global__ void HandDownKernel(int* from, int* to, int threads) {
   AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
@@ -136,8 +136,8 @@ __global__ void HandUpKernel(int* from, int* to) {
   if (thread > 0) to[thread] = from[thread - 1];
 }
 
-// Each thread reads its neighbour's place, which is then filled again by a copy that lands some time
-// before it is waited for.
+// Each thread reads its neighbour's place, which is then filled again by a copy that lands some
+// time before it is waited for.
 __global__ void RefillKernel(const int* from, int* to, int threads) {
   AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
@@ -249,7 +249,8 @@ Bytes RunScan() {
   return BytesOf(h);
 }
 
-// With three matrices, since with four the scanners copy nothing. A block does several groups; the last chunk of some is the first half, of others the second.
+// With three matrices, since with four the scanners copy nothing. A block does several groups; the
+// last chunk of some is the first half, of others the second.
 template <int kInput, int kMatrices>
 Bytes RunFused() {
   const std::vector<SequenceEntry> entries = Sequences({70, 40, 33, 30, 15, 9});
@@ -489,7 +490,8 @@ Bytes RunRefill() {
 struct KernelCase {
   const char* name;
   Bytes (*run)();
-  // Barriers that no mode shows, and those of a cluster of which none shows that they are one of the block.
+  // Barriers that no mode shows, and those of a cluster of which none shows that they are one of
+  // the block.
   int hidden_barriers = 0;
   int hidden_clusters = 0;
 };
@@ -608,8 +610,8 @@ TEST_P(CudaFaultsTest, AMissingBarrierShows) {
     ExpectShown({Break::kMissing, {roles[0], roles[1]}});
     return;
   }
-  // In the order of the source: the multipliers' in each chunk and after the last, then the scanners'
-  // before the first chunk and in each. Without one of each role the others still match.
+  // In the order of the source: the multipliers' in each chunk and after the last, then the
+  // scanners' before the first chunk and in each. Without one of each role the others still match.
   ASSERT_EQ(roles.size(), 4u);
   ExpectShown({Break::kMissing, {roles[0], roles[3]}});
   ExpectShown({Break::kMissing, {roles[1], roles[2]}});

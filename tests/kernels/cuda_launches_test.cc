@@ -1,6 +1,6 @@
-// Every kernel of the CUDA backend is launched by a check of gpu_check (tests/gpu/checks.h), on GPUs of any
-// size, so that a GPU on which all checks pass has run every kernel. The checks run on a simulated runtime
-// (cuda_runtime/), where no kernel runs: their results say nothing here.
+// Every kernel of the CUDA backend is launched by a check of gpu_check (tests/gpu/checks.h), on
+// GPUs of any size, so that a GPU on which all checks pass has run every kernel. The checks run on
+// a simulated runtime (cuda_runtime/), where no kernel runs: their results say nothing here.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -19,8 +19,9 @@
 namespace sru::testing {
 namespace {
 
-// The kernels that this program was compiled with, and their names: functions of kernels/cuda/kernels, whose names end in Kernel. They are static
-// functions here, which only the symbol table of the file names.
+// The kernels that this program was compiled with, and their names: functions of
+// kernels/cuda/kernels, whose names end in Kernel. They are static functions here, which only the
+// symbol table of the file names.
 std::map<const void*, std::string> CompiledKernels() {
   std::map<const void*, std::string> kernels;
   Dl_info info = {};
@@ -98,7 +99,8 @@ TEST_P(CudaLaunchesTest, EveryKernelIsLaunchedByACheck) {
   }
 }
 
-// As many blocks as fit 132 multiprocessors by their shared memory go from group to group in a large batch.
+// As many blocks as fit 132 multiprocessors by their shared memory go from group to group in a
+// large batch.
 TEST(CudaLargeBatchTest, BlocksOfFusedLayersHaveSeveralGroups) {
   constexpr int kMultiprocessors = 132;
   constexpr size_t kSharedBytes = 228 << 10;  // of a multiprocessor

@@ -790,7 +790,8 @@ Sampling Draw(float temperature, uint64_t random) {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
-// Of a vocabulary, what may be asked: every member of Sampling alone and together, at its borders too.
+// Of a vocabulary, what may be asked: every member of Sampling alone and together, at its borders
+// too.
 std::vector<PickCase> PickCases(int size, unsigned seed) {
   std::mt19937_64 random(seed);
   std::vector<PickCase> cases = {{Draw(0, 1), {}},
@@ -1314,7 +1315,8 @@ TEST(CudaProgramTest, SequencesWithoutRowsKeepTheirStates) {
   for (int b = 0; b < 3; ++b) {
     ASSERT_TRUE(rig.arena->Take(call.slots[model.tokens][b], &states[b]).ok());
   }
-  // No rows at all; then rows of the one in the middle alone. Twice each: without a graph and with it.
+  // No rows at all; then rows of the one in the middle alone. Twice each: without a graph and with
+  // it.
   for (const std::vector<int>& lengths : std::vector<std::vector<int>>{{0, 0, 0}, {0, 5, 0}}) {
     for (int run = 0; run < 2; ++run) {
       Call next(model.program, {lengths}, 2);
@@ -1434,8 +1436,8 @@ TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
     int launches;  // of a decoder layer
     int own_microseconds = -1;
   } kCases[] = {
-      // 6 products, 2 attentions, 3 layer norms with what comes before and after them, a scan, the new
-      // keys and values.
+      // 6 products, 2 attentions, 3 layer norms with what comes before and after them, a scan, the
+      // new keys and values.
       {DataType::kFloat32, false, 13},
       {DataType::kBFloat16, false, 13},
       // Our own products make layer norms and new keys and values as well.
@@ -1466,8 +1468,8 @@ TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
       launches[layers - 2] = Launches(rig, step);
     }
     EXPECT_EQ(launches[1] - launches[0], c.launches);
-    // The embedding and its layer norm; the states, from the slots and to them; the rows, the logits and
-    // the candidates of the prediction.
+    // The embedding and its layer norm; the states, from the slots and to them; the rows, the
+    // logits and the candidates of the prediction.
     EXPECT_EQ(launches[0] - 2 * (launches[1] - launches[0]), 7);
   }
 }

@@ -1,5 +1,5 @@
-// Products by int8 weights: the same bits from every kernel that this machine can run, for any number of rows,
-// and an error against float64 that follows from the rounding of x and w.
+// Products by int8 weights: the same bits from every kernel that this machine can run, for any
+// number of rows, and an error against float64 that follows from the rounding of x and w.
 #include "kernels/cpu/int8/int8_product.h"
 
 #include <gtest/gtest.h>
@@ -135,8 +135,8 @@ TEST(Int8ProductTest, BitsDoNotDependOnTheNumberOfRows) {
   });
 }
 
-// A value of x is off by half a unit at most, the largest of its row being 32512 units, and of every sum
-// of a chunk float32 keeps 24 bits.
+// A value of x is off by half a unit at most, the largest of its row being 32512 units, and of
+// every sum of a chunk float32 keeps 24 bits.
 TEST(Int8ProductTest, TheErrorIsThatOfRoundingX) {
   for (const auto& [k, n] : kSizes) {
     const std::vector<float> weights = Random(static_cast<size_t>(k) * n, 5);

@@ -1,7 +1,7 @@
-// Picks of every backend against a plain implementation of their equations (program.h), written for this
-// test. Logits are whole multiples of 1/8, which no backend and data type rounds, so that what is picked
-// follows from the equations but for borders of sums, from which the tests stay away. Which backend is
-// tested comes from the environment (SRU_BACKEND).
+// Picks of every backend against a plain implementation of their equations (program.h), written for
+// this test. Logits are whole multiples of 1/8, which no backend and data type rounds, so that what
+// is picked follows from the equations but for borders of sums, from which the tests stay away.
+// Which backend is tested comes from the environment (SRU_BACKEND).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -176,7 +176,8 @@ std::vector<int> Vocabularies() {
   return {1, 2, 17, 256, 1000};
 }
 
-// Adjustments of about a quarter of the symbols; of positive and negative logits, and some forbidden.
+// Adjustments of about a quarter of the symbols; of positive and negative logits, and some
+// forbidden.
 std::vector<Adjustment> SomeAdjustments(int vocabulary, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<Adjustment> adjustments;
@@ -192,8 +193,8 @@ std::vector<Adjustment> SomeAdjustments(int vocabulary, unsigned seed) {
   return adjustments;
 }
 
-// The middle of each choice's random numbers picks it, for every sampling, with and without adjustments;
-// the smallest and the largest number pick the first and the last choice.
+// The middle of each choice's random numbers picks it, for every sampling, with and without
+// adjustments; the smallest and the largest number pick the first and the last choice.
 TEST(ProgramPickTest, PicksWhatTheEquationsSay) {
   for (int vocabulary : Vocabularies()) {
     const std::vector<float> logits = RandomLogits(vocabulary, 3 + vocabulary);
@@ -350,7 +351,8 @@ TEST(ProgramPickTest, ExtremeAdjustments) {
   }
 }
 
-// Frequencies of picks with random numbers at a fixed seed against the probabilities, by chi-square.
+// Frequencies of picks with random numbers at a fixed seed against the probabilities, by
+// chi-square.
 TEST(ProgramPickTest, FrequenciesAreTheProbabilities) {
   const std::vector<float> logits = RandomLogits(24, 9);
   const PickModel model(logits);
@@ -395,7 +397,8 @@ TEST(ProgramPickTest, FrequenciesAreTheProbabilities) {
       ++degrees;
     }
     for (int v = 0; v < 24; ++v) EXPECT_EQ(counts[v], 0) << v << " must not be picked";
-    // Exceeded once in more than 10,000 seeds (Wilson and Hilferty's approximation with 4 deviations).
+    // Exceeded once in more than 10,000 seeds (Wilson and Hilferty's approximation with 4
+    // deviations).
     ASSERT_GE(degrees, 1);
     const double part = 2.0 / (9.0 * degrees);
     EXPECT_LT(chi_square, degrees * std::pow(1 - part + 4 * std::sqrt(part), 3))
@@ -440,8 +443,8 @@ TEST(ProgramPickTest, LogitsThatAreNoNumbers) {
   }
 }
 
-// A language model whose Predict over the rows of the run before scores, and whose other one, over the
-// last rows, picks.
+// A language model whose Predict over the rows of the run before scores, and whose other one, over
+// the last rows, picks.
 struct Generator {
   RandomProgram p{17};
   AxisId tokens, sequences;
@@ -533,7 +536,8 @@ TEST(ProgramPickTest, OperationsOverOneMatrixShareIt) {
   EXPECT_EQ(with_two.executable().weight_bytes(), with_one.executable().weight_bytes());
 }
 
-// A last row of a sequence without rows is that of the run before, or zeros without one, a slot or a field.
+// A last row of a sequence without rows is that of the run before, or zeros without one, a slot or
+// a field.
 TEST(ProgramPickTest, LastRowsOfSequencesWithoutRows) {
   RandomProgram p(21);
   const AxisId tokens = p.program.AddAxis("tokens");

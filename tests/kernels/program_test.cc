@@ -1,7 +1,7 @@
 // Programs on every backend against the reference backend: each operation by itself over widths and
-// ragged batches, then whole models; and the promises of program.h and program_executable.h about bits,
-// slots and errors. Which backend is tested comes from the environment (SRU_BACKEND), so that each has
-// a CTest entry of its own.
+// ragged batches, then whole models; and the promises of program.h and program_executable.h about
+// bits, slots and errors. Which backend is tested comes from the environment (SRU_BACKEND), so that
+// each has a CTest entry of its own.
 #include "kernels/program.h"
 
 #include <gmock/gmock.h>
@@ -177,8 +177,8 @@ void AddAttendAllFields(RandomProgram* p, int width) {
   p->program.AddOutput("attention", y, OutputType::kAttention);
 }
 
-// A source's run appends what its sentence is remembered by; the target's runs say which of its rows they
-// look at.
+// A source's run appends what its sentence is remembered by; the target's runs say which of its
+// rows they look at.
 void AddAlignment(RandomProgram* p, int width) {
   const AxisId source = p->program.AddAxis("source");
   const AxisId target = p->program.AddAxis("target");
@@ -365,8 +365,8 @@ void AddPicks(RandomProgram* p, int width) {
   p->Pick("most", x, tokens, 1000, 1);
 }
 
-// A language model: a stack of ids, whose last h scores the first token of the next run. Returns h, and
-// what it is shifted to.
+// A language model: a stack of ids, whose last h scores the first token of the next run. Returns h,
+// and what it is shifted to.
 std::pair<ValueId, ValueId> AddScores(RandomProgram* p, AxisId tokens, int width) {
   StackOptions options;
   options.input_size = 24;
@@ -640,8 +640,8 @@ TEST_P(ProgramTest, ResultsDoNotDependOnTheBatch) {
         const auto sequence = static_cast<int>(b);
         const ProgramData alone = SliceOf(p.program, data, Alone(p.program, data, axis, sequence));
         const Piece whole = Whole(data, axis, sequence);
-        // A sequence comes first on its axis, as it is the only one unless an input points to its own
-        // axis.
+        // A sequence comes first on its axis, as it is the only one unless an input points to its
+        // own axis.
         const Results found = tested.Run(alone, tested.NewSlots(alone));
         const Piece first = {0, 0, data.lengths[a][b]};
         ExpectSameBits(p.program, RowsOf(tested, data, all, axis, {whole}),
@@ -653,8 +653,8 @@ TEST_P(ProgramTest, ResultsDoNotDependOnTheBatch) {
   }
 }
 
-// Sequences that are cut into runs, which are batched in another way each time, have the same bits as
-// in one run each; so has what their slots hold in the end.
+// Sequences that are cut into runs, which are batched in another way each time, have the same bits
+// as in one run each; so has what their slots hold in the end.
 TEST_P(CutProgramTest, ResultsDoNotDependOnTheCutIntoRuns) {
   RandomProgram p(37);
   GetParam().build(&p);
@@ -750,8 +750,8 @@ TEST(ProgramEdgeTest, StackEqualsExecutable) {
   }
 }
 
-// A copy of a slot goes on without the original, in the middle of a page, too; reordered slots go on
-// from their parents; a state that was taken out goes on where it is put.
+// A copy of a slot goes on without the original, in the middle of a page, too; reordered slots go
+// on from their parents; a state that was taken out goes on where it is put.
 TEST(ProgramEdgeTest, StatesGoOnWhereTheyAreCopiedTo) {
   for (const auto& build : {AddAttendFields, AddLanguageModel}) {
     RandomProgram p(3);
@@ -906,8 +906,8 @@ TEST(ProgramEdgeTest, AlignmentOfWhatAnotherAxisHasAppended) {
   }
 }
 
-// One value more than the limit is refused, and then no slot has changed; so is any with a limit of 0.
-// What is not asked for does not count.
+// One value more than the limit is refused, and then no slot has changed; so is any with a limit of
+// 0. What is not asked for does not count.
 TEST(ProgramEdgeTest, AttentionIsLimited) {
   RandomProgram p(6);
   AddAttendFields(&p, 3);
@@ -959,7 +959,8 @@ TEST(ProgramEdgeTest, AttentionOfAnAxisIsLimited) {
   tested.Run(data, {}, uint64_t{1} << 6);  // one value for each row
 }
 
-// What a run of no rows leaves as it was, and that a sequence without a slot begins fresh beside others.
+// What a run of no rows leaves as it was, and that a sequence without a slot begins fresh beside
+// others.
 TEST(ProgramEdgeTest, SequencesWithoutRowsOrSlots) {
   RandomProgram p(7);
   const AxisId tokens = p.program.AddAxis("tokens");
@@ -1265,8 +1266,8 @@ TEST(ProgramEdgeTest, SplittingChangesNoBit) {
   }
 }
 
-// Predict by whole numbers, which no backend and data type rounds: many symbols are equally probable.
-// Counts and targets take every value.
+// Predict by whole numbers, which no backend and data type rounds: many symbols are equally
+// probable. Counts and targets take every value.
 TEST(ProgramEdgeTest, EqualCandidatesComeInTheOrderOfTheirIds) {
   const std::vector<int> widths = IsEmulated() ? std::vector<int>{5} : std::vector<int>{1, 5, 16};
   for (int vocabulary : {1, 2, 17, 205, 1000, 5003}) {

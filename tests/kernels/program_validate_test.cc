@@ -755,8 +755,8 @@ TEST(ValidateBatchTest, NamesWhatIsWrongWithChoices) {
       "1");
 }
 
-// A map may also name the axis whose sequences v's rows are, and that of v itself; a field that another
-// axis fills may be read before that axis' operation.
+// A map may also name the axis whose sequences v's rows are, and that of v itself; a field that
+// another axis fills may be read before that axis' operation.
 TEST(ValidateProgramTest, TakesWhatIsRight) {
   const std::vector<std::function<void(Example&)>> cases = {
       [](Example& e) { e[e.dot].map = e.program.AddMap("asked_of", e.tokens, e.asked); },

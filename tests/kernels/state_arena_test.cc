@@ -1,5 +1,5 @@
-// The arena of states against plain vectors: every operation alone, and random sequences of them with
-// memory and budgets that refuse.
+// The arena of states against plain vectors: every operation alone, and random sequences of them
+// with memory and budgets that refuse.
 #include "kernels/state_arena.h"
 
 #include <gmock/gmock.h>

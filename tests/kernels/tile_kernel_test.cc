@@ -90,8 +90,8 @@ void ExpectSameBits(const TileKernel& kernel) {
     int vocabulary;
     std::vector<int> lengths;
   };
-  // Seven blocks: four, two and one. An input that is not as wide as the output gives four matrices;
-  // rows of 1,024 columns give chunks of 128 rows.
+  // Seven blocks: four, two and one. An input that is not as wide as the output gives four
+  // matrices; rows of 1,024 columns give chunks of 128 rows.
   for (const Case& c : {Case{218, 109, 0, {37}}, Case{218, 109, 0, {40, 1, 17}},
                         Case{218, 109, 0, {8, 8, 8, 8, 8, 8, 8, 8, 8}}, Case{218, 109, 50, {37}},
                         Case{1024, 24, 0, {70}}, Case{1024, 24, 0, {9, 150, 9, 9}}}) {

@@ -1,16 +1,21 @@
-// The queue of batches, the scheduler of steps, their workers and arenas of states, with their own code, on
-// fibers and under a clock that moves on only while all sleep. A seed draws a history: arrivals,
-// deadlines, cancellations, slow readers, lost devices, errors, drains and reloads. Checked:
+// The queue of batches, the scheduler of steps, their workers and arenas of states, with their own
+// code, on fibers and under a clock that moves on only while all sleep. A seed draws a history:
+// arrivals, deadlines, cancellations, slow readers, lost devices, errors, drains and reloads.
+// Checked:
 //   conservation  each accepted sequence ends exactly once, with a status that can be explained
 //   bits          results are those of an undisturbed run
-//   budgets       of batches, steps, queues, streams and arenas; all places are given back in the end
+//   budgets       of batches, steps, queues, streams and arenas; all places are given back in the
+//                 end
 //   order         priority with ageing, then deadline, then arrival, of each caller
-//   shares        a caller who asks for one thing at a time waits while others get no more than fair_order.h says
-//   starvation    nothing waits for more than kMostWait, or is overtaken in more batches than stated
-//   wake-ups      no worker sleeps while a batch or a step may start, or waits for a core while one is free
+//   shares        a caller who asks for one thing at a time waits while others get no more than
+//                 fair_order.h says
+//   starvation    nothing waits for more than kMostWait, or is overtaken in more batches than
+//                 stated
+//   wake-ups      no worker sleeps while a batch or a step may start, or waits for a core while one
+//                 is free
 //   cancels       nothing of a call is started after its Cancel() or its deadline
-// SRU_TEST_SEED=N runs the history of that seed alone, which replays exactly. SRU_SIMULATION_HISTORIES
-// says how many are run.
+// SRU_TEST_SEED=N runs the history of that seed alone, which replays exactly.
+// SRU_SIMULATION_HISTORIES says how many are run.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -203,7 +208,8 @@ class History {
   void StartVersion();
   void Client();
   void Close();
-  // Sends a call or a text of a polite caller, or of a flood, one after the other until the clients have ended.
+  // Sends a call or a text of a polite caller, or of a flood, one after the other until the clients
+  // have ended.
   void Polite(bool text);
   void Flood(bool text);
   // `plain`: of one sequence, without a deadline.
@@ -670,8 +676,9 @@ void History::CheckEnds() {
   }
 }
 
-// While a thing of the polite caller waits for its first run, nobody else gets more, by weight, than he does and than these allow: what
-// is chosen at a time and was chosen already, and what goes first because it is overdue.
+// While a thing of the polite caller waits for its first run, nobody else gets more, by weight,
+// than he does and than these allow: what is chosen at a time and was chosen already, and what goes
+// first because it is overdue.
 void History::CheckShares(const Record& record, bool step) {
   const Version& v = *record.version;
   const bool waits = record.accepted && record.flow == kPolite && record.cancelled >= record.ended;

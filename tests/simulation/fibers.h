@@ -1,6 +1,6 @@
-// Fibers: threads of a simulation. One runs at a time; which one is next is drawn from a seed, so that a
-// history replays exactly. Time moves on only while all sleep. simulated_mutex.h puts them under the code
-// that is simulated. Used from one thread.
+// Fibers: threads of a simulation. One runs at a time; which one is next is drawn from a seed, so
+// that a history replays exactly. Time moves on only while all sleep. simulated_mutex.h puts them
+// under the code that is simulated. Used from one thread.
 #ifndef SRU_TESTS_SIMULATION_FIBERS_H_
 #define SRU_TESTS_SIMULATION_FIBERS_H_
 
@@ -41,8 +41,8 @@ class Fibers {
 
   // Runs `body` on a fiber of its own.
   void Spawn(std::function<void()> body);
-  // Until every fiber has ended. `quiet` is called whenever all sleep, before time moves on. False if all
-  // sleep for ever.
+  // Until every fiber has ended. `quiet` is called whenever all sleep, before time moves on. False
+  // if all sleep for ever.
   bool Run(const std::function<void()>& quiet);
 
   absl::Time now() const { return now_; }

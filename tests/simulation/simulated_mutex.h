@@ -1,5 +1,5 @@
-// What base/mutex.h declares, for fibers in place of threads. Every source of the simulation is compiled
-// with this header ahead of all others (-include), whose guard keeps base/mutex.h out.
+// What base/mutex.h declares, for fibers in place of threads. Every source of the simulation is
+// compiled with this header ahead of all others (-include), whose guard keeps base/mutex.h out.
 #ifndef SRU_BASE_MUTEX_H_
 #define SRU_BASE_MUTEX_H_
 

@@ -1,4 +1,5 @@
-// AMX in plain C++, with the same tiles and order of sums: runs slowly on any arm64 and on x86 with AVX2.
+// AMX in plain C++, with the same tiles and order of sums: runs slowly on any arm64 and on x86 with
+// AVX2.
 #ifndef SRU_TESTS_TESTING_EMULATED_TILES_H_
 #define SRU_TESTS_TESTING_EMULATED_TILES_H_
 

@@ -1,5 +1,5 @@
-// What the tests of the engine share: an observer that keeps what each batch was, and a call that may
-// be waited for. Both are thread-safe.
+// What the tests of the engine share: an observer that keeps what each batch was, and a call that
+// may be waited for. Both are thread-safe.
 #ifndef SRU_TESTS_TESTING_ENGINE_CALL_H_
 #define SRU_TESTS_TESTING_ENGINE_CALL_H_
 

@@ -1,6 +1,6 @@
-// The main() of the programs that hold the tests of a folder. `--entry=batcher_test` runs the tests of batcher_test.cc alone, as the CTest
-// entry of that name does; everything else is GoogleTest's. An entry without a test is an error, as a test that was renamed would otherwise
-// pass for ever.
+// The main() of the programs that hold the tests of a folder. `--entry=batcher_test` runs the tests
+// of batcher_test.cc alone, as the CTest entry of that name does; everything else is GoogleTest's.
+// An entry without a test is an error, as a test that was renamed would otherwise pass for ever.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// FailingBackend: the reference backend on devices that fail, fill up and stand still on command, to test
-// what a server does in that case.
+// FailingBackend: the reference backend on devices that fail, fill up and stand still on command,
+// to test what a server does in that case.
 #ifndef SRU_TESTS_TESTING_FAILING_BACKEND_H_
 #define SRU_TESTS_TESTING_FAILING_BACKEND_H_
 

@@ -1,8 +1,10 @@
-// Rows of a method table whose calls a function of the test answers, each on a thread of its own, so that it may wait.
+// Rows of a method table whose calls a function of the test answers, each on a thread of its own,
+// so that it may wait.
 //
 //   calls::MethodTable methods({FakeUnary<v1::ClassifyRequest, v1::ClassifyResponse>(
 //       "sru.v1.InferenceService", "Classify",
-//       [](calls::Exchange& exchange, const v1::ClassifyRequest& request, v1::ClassifyResponse* response) {
+//       [](calls::Exchange& exchange, const v1::ClassifyRequest& request,
+//          v1::ClassifyResponse* response) {
 //         ...
 //         return FakeEnd(absl::OkStatus());
 //       })});
@@ -122,7 +124,8 @@ server::calls::Method FakeUnary(std::string service, std::string name, Run run) 
       });
 }
 
-// `run` is called as run(exchange, request, write); write(response) is false once the caller is gone.
+// `run` is called as run(exchange, request, write); write(response) is false once the caller is
+// gone.
 template <typename Request, typename Response, typename Run>
 server::calls::Method FakeStream(std::string service, std::string name, Run run) {
   return fake_internal::FakeRow<Request, Response>(

@@ -58,7 +58,8 @@ class FakeServer : private v1::InferenceService::Service {
     server_->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 
-  // Makes the next calls of Classify, Encode, Score, Answer, Translate, Generate and EncodeStream fail with these statuses, one each.
+  // Makes the next calls of Classify, Encode, Score, Answer, Translate, Generate and EncodeStream
+  // fail with these statuses, one each.
   void FailNext(std::vector<grpc::Status> statuses) {
     MutexLock lock(&mu_);
     failures_ = std::move(statuses);
@@ -196,8 +197,8 @@ class FakeServer : private v1::InferenceService::Service {
                                           sequence.tokens().values().end(), is_unknown));
   }
 
-  // Answers with two labels; a long text is more probably "LONG". Refuses the text "bad". Words that begin with "zz" are unknown. With
-  // skip_empty a blank text has an empty answer.
+  // Answers with two labels; a long text is more probably "LONG". Refuses the text "bad". Words
+  // that begin with "zz" are unknown. With skip_empty a blank text has an empty answer.
   grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
                         v1::ClassifyResponse* response) override {
     return AnswerEach(*request, response, "gives no tokens", [&](int, const auto& sequence) {
@@ -286,7 +287,8 @@ class FakeServer : private v1::InferenceService::Service {
         });
   }
 
-  // A tagger of words between spaces: each is "word", or "number" if it begins with a digit. Refuses "bad".
+  // A tagger of words between spaces: each is "word", or "number" if it begins with a digit.
+  // Refuses "bad".
   grpc::Status Tag(grpc::ServerContext* /*context*/, const v1::TagRequest* request,
                    v1::TagResponse* response) override {
     return AnswerEach(*request, response, kUnknownByte, [&](int, const auto& sequence) {

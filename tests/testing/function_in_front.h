@@ -1,5 +1,5 @@
-// For functions that stand in front of a library's of the same names, so that the library itself calls them, too: finds the
-// library's. Thread-safe.
+// For functions that stand in front of a library's of the same names, so that the library itself
+// calls them, too: finds the library's. Thread-safe.
 #ifndef SRU_TESTS_TESTING_FUNCTION_IN_FRONT_H_
 #define SRU_TESTS_TESTING_FUNCTION_IN_FRONT_H_
 

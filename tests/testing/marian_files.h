@@ -123,7 +123,8 @@ inline std::string BinFile(const std::vector<BinTensor>& tensors, uint64_t versi
   return bytes;
 }
 
-// The weights of a student with one table: sizes as in special:model.yml. With int8, matrices and the table are intgemm8.
+// The weights of a student with one table: sizes as in special:model.yml. With int8, matrices and
+// the table are intgemm8.
 inline std::string StudentBin(int width, int ffn, int heads, int encoder_layers, int decoder_layers,
                               int vocabulary, bool int8) {
   std::vector<BinTensor> tensors;

@@ -1,5 +1,5 @@
-// Something that happens once and is waited for. absl::Notification does the same but is invisible to the thread sanitizer
-// (base/mutex.h). Thread-safe.
+// Something that happens once and is waited for. absl::Notification does the same but is invisible
+// to the thread sanitizer (base/mutex.h). Thread-safe.
 #ifndef SRU_TESTS_TESTING_NOTIFICATION_H_
 #define SRU_TESTS_TESTING_NOTIFICATION_H_
 

@@ -1,4 +1,5 @@
-// PlainRestCall: a request for the handler of a route, without a port. It may do everything, makes no calls, and keeps its answer.
+// PlainRestCall: a request for the handler of a route, without a port. It may do everything, makes
+// no calls, and keeps its answer.
 #ifndef SRU_TESTS_TESTING_PLAIN_REST_CALL_H_
 #define SRU_TESTS_TESTING_PLAIN_REST_CALL_H_
 

@@ -1,5 +1,5 @@
-// PlainTranslator: translates one sentence after the other with a loaded model, to compare the server's translations with. The
-// alignment is that of the steps that chose the tokens.
+// PlainTranslator: translates one sentence after the other with a loaded model, to compare the
+// server's translations with. The alignment is that of the steps that chose the tokens.
 #ifndef SRU_TESTS_TESTING_PLAIN_TRANSLATOR_H_
 #define SRU_TESTS_TESTING_PLAIN_TRANSLATOR_H_
 

@@ -1,6 +1,7 @@
-// PuppetEngine: takes the place of a batcher's workers and does only what a test tells it to: take a
-// batch now, finish that batch in this way. It has no threads. The first token id of each sequence of
-// a request is the request's name, so that a batch can be compared with a list of numbers.
+// PuppetEngine: takes the place of a batcher's workers and does only what a test tells it to: take
+// a batch now, finish that batch in this way. It has no threads. The first token id of each
+// sequence of a request is the request's name, so that a batch can be compared with a list of
+// numbers.
 #ifndef SRU_TESTS_TESTING_PUPPET_ENGINE_H_
 #define SRU_TESTS_TESTING_PUPPET_ENGINE_H_
 
@@ -28,8 +29,8 @@ inline const NamedTask& TaskOf(const batching::SequenceTask* sequence) {
   return static_cast<const NamedTask&>(*sequence);
 }
 
-// A request with sequences of these lengths, whose results go to `results`, unless that is null. Its tasks live until
-// the process ends.
+// A request with sequences of these lengths, whose results go to `results`, unless that is null.
+// Its tasks live until the process ends.
 inline batching::BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths,
                                           float* results = nullptr) {
   static Mutex* const mutex = new Mutex;

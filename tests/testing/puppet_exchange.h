@@ -1,4 +1,5 @@
-// PuppetExchange: a transport that does only what a test tells it to: bring this message, take that one, cancel. It has no threads and no wire.
+// PuppetExchange: a transport that does only what a test tells it to: bring this message, take that
+// one, cancel. It has no threads and no wire.
 //
 //   PuppetExchange exchange;
 //   exchange.Start(row);

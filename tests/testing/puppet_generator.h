@@ -1,5 +1,5 @@
-// PuppetGenerator: a service of steps that does only what a test tells it to: send this chunk to that call's
-// sink, end that call. It has no threads and no model.
+// PuppetGenerator: a service of steps that does only what a test tells it to: send this chunk to
+// that call's sink, end that call. It has no threads and no model.
 //
 //   PuppetGenerator generator;
 //   ... something calls SubmitGenerate(model, generator, task) ...

@@ -1,6 +1,6 @@
-// PuppetSequence: a sequence of steps that is fed a prompt and then makes tokens, each a function of
-// all rows before it, so that one that is fed wrongly, such as after a replay, is found by its tokens.
-// Advance() is the run of its part of a step.
+// PuppetSequence: a sequence of steps that is fed a prompt and then makes tokens, each a function
+// of all rows before it, so that one that is fed wrongly, such as after a replay, is found by its
+// tokens. Advance() is the run of its part of a step.
 #ifndef SRU_TESTS_TESTING_PUPPET_SEQUENCE_H_
 #define SRU_TESTS_TESTING_PUPPET_SEQUENCE_H_
 

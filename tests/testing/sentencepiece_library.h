@@ -13,7 +13,8 @@
 
 namespace sru::testing {
 
-// Trains a model with the trainer's options (spm_train --help); gives its bytes, empty when that fails.
+// Trains a model with the trainer's options (spm_train --help); gives its bytes, empty when that
+// fails.
 std::string TrainSentencePiece(const std::map<std::string, std::string>& options,
                                const std::vector<std::string>& sentences);
 

@@ -14,9 +14,9 @@ inline constexpr char kSmallReaderVocabulary[] = "<PAD>\n<UNK>\na\nb\nc\nd\ne\nf
 inline constexpr int kSmallReaderPos = 5;
 inline constexpr int kSmallReaderNer = 3;
 
-// 12 words of 4 features, two layers over passages and one over questions, of 3 units per direction,
-// with the aligned question and the features "exact" and "tf". With `tags` also the feature "lemma" and
-// embeddings of 5 parts of speech and 3 named entities.
+// 12 words of 4 features, two layers over passages and one over questions, of 3 units per
+// direction, with the aligned question and the features "exact" and "tf". With `tags` also the
+// feature "lemma" and embeddings of 5 parts of speech and 3 named entities.
 inline nlohmann::json SmallReaderConfig(bool tags = false) {
   nlohmann::json config = {{"format_version", 1},
                            {"description", "a test"},

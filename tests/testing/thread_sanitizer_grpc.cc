@@ -1,15 +1,19 @@
-// Shows the thread sanitizer how the distribution's gRPC, which is built without it, hands our data from thread to thread: with
-// atomic operations and queues of its own, so that each hand-over would be reported as a race. A test of a whole server that is built
-// with the thread sanitizer is linked with this. The functions stand in front of the library's of the same names, for gRPC's C++
+// Shows the thread sanitizer how the distribution's gRPC, which is built without it, hands our data
+// from thread to thread: with atomic operations and queues of its own, so that each hand-over would
+// be reported as a race. A test of a whole server that is built with the thread sanitizer is linked
+// with this. The functions stand in front of the library's of the same names, for gRPC's C++
 // library, too, call those, and tell the sanitizer what they order:
 //
-// - What a thread did before it started an operation, before what is done by the one that is told of its end. By tag.
-// - What a thread did with the bytes of a message before it sent or dropped them, before what is done by the one that reads or frees
-//   them: within a process both ends of a call have the same bytes. By slice.
-// - What the reactions to a call did, before the last one, OnDone(). By the call's own counters, some of whose changes are compiled
-//   into the library.
+// - What a thread did before it started an operation, before what is done by the one that is told
+//   of its end. By tag.
+// - What a thread did with the bytes of a message before it sent or dropped them, before what is
+//   done by the one that reads or frees them: within a process both ends of a call have the same
+//   bytes. By slice.
+// - What the reactions to a call did, before the last one, OnDone(). By the call's own counters,
+//   some of whose changes are compiled into the library.
 //
-// Nothing is told of two operations of the same call, nor of two calls, so that races between them are found.
+// Nothing is told of two operations of the same call, nor of two calls, so that races between them
+// are found.
 #include <sanitizer/tsan_interface.h>
 
 #include "grpc/byte_buffer.h"

@@ -1,9 +1,11 @@
-// Shows the thread sanitizer the locks of the distribution's Abseil, which is built without it: gRPC hands our data from thread to
-// thread with them, too, and each hand-over would be reported as a race. A test of a whole server that is built with the thread
-// sanitizer is linked with this. The functions stand in front of the library's of the same names, for gRPC and for the library itself,
+// Shows the thread sanitizer the locks of the distribution's Abseil, which is built without it:
+// gRPC hands our data from thread to thread with them, too, and each hand-over would be reported as
+// a race. A test of a whole server that is built with the thread sanitizer is linked with this. The
+// functions stand in front of the library's of the same names, for gRPC and for the library itself,
 // call those, and tell the sanitizer what they order.
 //
-// Of a lock only the order of its sections is told, so that a race between sections of different locks is still found.
+// Of a lock only the order of its sections is told, so that a race between sections of different
+// locks is still found.
 #include <sanitizer/tsan_interface.h>
 
 #include <cerrno>
@@ -22,8 +24,9 @@ const bool without_deadlock_detection = [] {
   return true;
 }();
 
-// Keeps errno as it is. The first thread of a process that waits behind another for a lock looks up the speed of the processor's
-// clock, in a file that may not be there, and gRPC 1.51 takes locks between connect() and its look at errno: the connection would fail.
+// Keeps errno as it is. The first thread of a process that waits behind another for a lock looks up
+// the speed of the processor's clock, in a file that may not be there, and gRPC 1.51 takes locks
+// between connect() and its look at errno: the connection would fail.
 class ErrnoKeeper {
  public:
   ErrnoKeeper() = default;

@@ -1,4 +1,5 @@
-// Translates with a translator's program, one Run() per step, for tests of whole models: a plain stand-in for the server's scheduler.
+// Translates with a translator's program, one Run() per step, for tests of whole models: a plain
+// stand-in for the server's scheduler.
 #ifndef SRU_TESTS_TESTING_TRANSLATION_H_
 #define SRU_TESTS_TESTING_TRANSLATION_H_
 
@@ -45,8 +46,8 @@ class TranslationDriver {
         arena_(arena),
         workspace_(workspace) {}
 
-  // Sentence i is encoded in step i * stagger, together with what the ones before it decode; all of them
-  // at once with 0.
+  // Sentence i is encoded in step i * stagger, together with what the ones before it decode; all of
+  // them at once with 0.
   std::vector<Translation> Translate(const std::vector<Sentence>& sentences, int stagger) {
     searches_.clear();
     for (const Sentence& sentence : sentences) {
@@ -236,7 +237,8 @@ class TranslationDriver {
     return skipped + live;
   }
 
-  // A hypothesis has the slot of the one that it goes on from, or a copy for all but the first of several.
+  // A hypothesis has the slot of the one that it goes on from, or a copy for all but the first of
+  // several.
   void MoveSlots(Search* search) {
     std::vector<Slot> slots;
     std::vector<bool> taken(search->slots.size(), false);

@@ -19,8 +19,8 @@ class AlignedArray {
     std::fill_n(data_.get(), size, T());
   }
 
-  // `size` zeros, in the same memory where the size is the same: large arrays that are made and freed
-  // between others that stay leave holes in the heap that no aligned array fits into.
+  // `size` zeros, in the same memory where the size is the same: large arrays that are made and
+  // freed between others that stay leave holes in the heap that no aligned array fits into.
   void Reset(size_t size) {
     if (size != size_) {
       *this = AlignedArray();  // before the next is there

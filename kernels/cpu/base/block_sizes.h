@@ -1,5 +1,5 @@
-// The sizes that the CPU backend packs weights and computes rows in, which decide how much memory it takes. models/model_sizes.h
-// counts with the same ones.
+// The sizes that the CPU backend packs weights and computes rows in, which decide how much memory
+// it takes. models/model_sizes.h counts with the same ones.
 #ifndef SRU_KERNELS_CPU_BASE_BLOCK_SIZES_H_
 #define SRU_KERNELS_CPU_BASE_BLOCK_SIZES_H_
 
@@ -9,7 +9,8 @@
 
 namespace sru::kernels::cpu {
 
-// Bytes of a product of some rows: a part of the second-level cache, so that the scan finds U of one chunk of tokens there.
+// Bytes of a product of some rows: a part of the second-level cache, so that the scan finds U of
+// one chunk of tokens there.
 inline constexpr size_t kChunkBytes = 256 * 1024;
 inline constexpr int kMinChunkRows = 32;
 // Most rows of a chunk: products read and write up to this many rows past the last token.
@@ -26,7 +27,8 @@ inline constexpr int kPartSize = 128;
 // Pooled vectors that a classifier multiplies at a time: this many rows past the last are read.
 inline constexpr int kClassifierRows = 64;
 
-// Most threads that work on one operation of a program, so that a workspace needs memory for so many only.
+// Most threads that work on one operation of a program, so that a workspace needs memory for so
+// many only.
 inline constexpr int kMaxProgramThreads = 4;
 
 // Columns of a block of a program's product: wide enough for products at full speed.

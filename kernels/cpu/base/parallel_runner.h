@@ -4,9 +4,9 @@
 //   ParallelRunner::Batch running(runner);                   // this thread is busy with a batch
 //   runner.ForEach(items, [&](int item, int slot) { ... });  // returns when all items are done
 //
-// Helpers join only while fewer threads than cores are busy, here and as the caller's TurnEnd knows it (a worker between two batches is
-// not busy here, and its core is not idle). They leave after the item at hand when another batch begins. Thread-safe: several batches may
-// run at a time.
+// Helpers join only while fewer threads than cores are busy, here and as the caller's TurnEnd knows
+// it (a worker between two batches is not busy here, and its core is not idle). They leave after
+// the item at hand when another batch begins. Thread-safe: several batches may run at a time.
 #ifndef SRU_KERNELS_CPU_BASE_PARALLEL_RUNNER_H_
 #define SRU_KERNELS_CPU_BASE_PARALLEL_RUNNER_H_
 

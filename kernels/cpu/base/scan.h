@@ -51,20 +51,21 @@ struct ScanSteps {
 
 void Scan(const ScanParameters& parameters, const ScanSteps& steps);
 
-// One step of each of several sequences, without a pool. Here states are rows without padding, so that
-// `padded` must be their size.
+// One step of each of several sequences, without a pool. Here states are rows without padding, so
+// that `padded` must be their size.
 struct SingleSteps {
   int rows = 0;
   const float* u = nullptr;  // planes as of ScanSteps, row after row
   size_t u_stride = 0;
   const float* x = nullptr;  // read with Highway::kInput
   size_t x_stride = 0;
-  // [rows]: c before and after the step begins at column `c_column`. Null is zeros before it, and not
-  // wanted after it, of one row or of all.
+  // [rows]: c before and after the step begins at column `c_column`. Null is zeros before it, and
+  // not wanted after it, of one row or of all.
   const float* const* before = nullptr;
   float* const* after = nullptr;
   size_t c_column = 0;
-  // h of each row, row after row, or where `h_rows` is set, [rows], at column `h_column` of its own row.
+  // h of each row, row after row, or where `h_rows` is set, [rows], at column `h_column` of its own
+  // row.
   float* h = nullptr;
   size_t h_stride = 0;
   float* const* h_rows = nullptr;  // null of one row = not wanted

@@ -1,6 +1,7 @@
-// Products of bytes (byte_product.h) for the instruction set that the including file is compiled for.
-// Included once per target, as Highway's -inl headers are. How products are added up is a policy, Dot,
-// which has kDepth, kMaxRows, Vectors(), Sums, Zero(), Load(), Add() and Total() of int8_kernel-inl.h, and
+// Products of bytes (byte_product.h) for the instruction set that the including file is compiled
+// for. Included once per target, as Highway's -inl headers are. How products are added up is a
+// policy, Dot, which has kDepth, kMaxRows, Vectors(), Sums, Zero(), Load(), Add() and Total() of
+// int8_kernel-inl.h, and
 //   X                           a value of x, as Add() takes it
 //   T                           one of x for a table
 //   StoreX(r, x), StoreT(r, x)  a vector of them
@@ -81,8 +82,8 @@ HWY_INLINE void MultiplyByteTile(const ByteCall& call, int row, int panel, size_
   for (int r = 0; r < kRows * kTurns; ++r) {
     for (int v = 0; v < kVectors; ++v) sums[r][v] = Dot::Zero();
   }
-  // The first four tiles of many rows ask for the next panel, a quarter each: the processor alone does not look
-  // past a page of memory.
+  // The first four tiles of many rows ask for the next panel, a quarter each: the processor alone
+  // does not look past a page of memory.
   const bool is_asking = call.rows >= 4 * kRows && panel + kByteColumns < call.n;
   const size_t quarter = kByteColumns * k / 4;
   const uint8_t* ahead = w + (is_asking ? 4 + std::min(row / kRows, 3) : 0) * quarter;

@@ -7,9 +7,10 @@
 
 namespace sru::kernels::cpu {
 
-// Weights w are packed so that a tile of rows reads them from the first byte to the last: in panels of
-// kByteColumns columns of y, zeros filling up the last one; in a panel `depth` rows of the matrix at a
-// time, a column's values of them beside each other. A value is stored as w + kByteZero.
+// Weights w are packed so that a tile of rows reads them from the first byte to the last: in panels
+// of kByteColumns columns of y, zeros filling up the last one; in a panel `depth` rows of the
+// matrix at a time, a column's values of them beside each other. A value is stored as w +
+// kByteZero.
 inline constexpr int kByteColumns = 64;
 inline constexpr int kByteZero = 128;
 // Rows of weights and of x are filled up with zeros to a multiple of this.

@@ -24,8 +24,8 @@ ByteScales::ByteScales(const Int8View& weights, size_t k, size_t n, const FloatV
   for (size_t i = 0; i < n; ++i) {
     int32_t sum = 0;
     for (size_t j = 0; j < k; ++j) sum += weights.data[i * k + j];
-    // The sums that are wanted are those of r + 127 or of r, those that there are of r or, by a table,
-    // of r + 127.
+    // The sums that are wanted are those of r + 127 or of r, those that there are of r or, by a
+    // table, of r + 127.
     offsets[i] = 127 * sum * ((activation > 0 ? 1 : 0) - (for_table ? 1 : 0));
     const float shifted = static_cast<float>(sum) * shift;
     bias.data()[i] = shifted + (given.empty() ? 0.0f : given.data[i]);

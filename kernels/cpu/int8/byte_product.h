@@ -1,6 +1,6 @@
-// Products of weights that were rounded to int8 before they came here, with rows that are rounded to int8
-// too (program.h, "Rounded weights"). Sums are whole numbers and so exact: a row's result has the same
-// bits for any number of rows and on every instruction set.
+// Products of weights that were rounded to int8 before they came here, with rows that are rounded
+// to int8 too (program.h, "Rounded weights"). Sums are whole numbers and so exact: a row's result
+// has the same bits for any number of rows and on every instruction set.
 #ifndef SRU_KERNELS_CPU_INT8_BYTE_PRODUCT_H_
 #define SRU_KERNELS_CPU_INT8_BYTE_PRODUCT_H_
 

@@ -1,6 +1,6 @@
-// Products by int8 weights (int8_product.h) for the instruction set that the including file is compiled
-// for. Included once per target, as Highway's -inl headers are. How products are added up is a policy,
-// Dot, which has
+// Products by int8 weights (int8_product.h) for the instruction set that the including file is
+// compiled for. Included once per target, as Highway's -inl headers are. How products are added up
+// is a policy, Dot, which has
 //   kDepth                     rows of the matrix that are multiplied together
 //   kMaxRows                   most rows of x that share the weights in registers
 //   Vectors(rows)              vectors of columns that are computed together for so many rows
@@ -38,8 +38,9 @@ using Int8IntVector = hn::Vec<Int8Int>;
 
 // Rows of x that are in fixed point at a time: they stay in the first-level cache, on the stack.
 constexpr int kInt8Rows = 24;
-// Bytes that a lone row asks for ahead of the weights that it multiplies. With 2048, which comes to less than what memory delivers
-// within its latency, a step of a large language model takes 5 to 15% longer.
+// Bytes that a lone row asks for ahead of the weights that it multiplies. With 2048, which comes to
+// less than what memory delivers within its latency, a step of a large language model takes 5 to
+// 15% longer.
 constexpr size_t kInt8Ahead = 8192;
 
 // Calls body(values, i) for vectors of a row, the last one filled up with zeros.
@@ -55,7 +56,8 @@ HWY_INLINE void ForEachVectorOfRow(const float* x, int k, const Body& body) {
   body(hn::Load(d, last), i);
 }
 
-// The magnitude of the largest value of a row, which is NaN if there is one: in the order of their bits.
+// The magnitude of the largest value of a row, which is NaN if there is one: in the order of their
+// bits.
 HWY_INLINE float LargestMagnitude(const float* x, int k) {
   const Int8Float d;
   const Int8Int di;
@@ -66,8 +68,8 @@ HWY_INLINE float LargestMagnitude(const float* x, int k) {
   return hn::GetLane(hn::BitCast(d, hn::MaxOfLanes(di, largest)));
 }
 
-// A row in fixed point, filled up with zeros to `padded` values. Returns what kInt8Zero adds to its sums of
-// products.
+// A row in fixed point, filled up with zeros to `padded` values. Returns what kInt8Zero adds to its
+// sums of products.
 template <class Dot>
 HWY_INLINE int32_t ToFixedPoint(const float* x, int k, int padded, float factor, int16_t* fixed) {
   const Int8Int di;
@@ -168,8 +170,8 @@ HWY_INLINE void MultiplyRows(Int8Block b, int rows, size_t columns) {
   }
 }
 
-// The scale of a row in fixed point, and the factor that takes its values there. With a value that is not
-// finite products become NaN, and if all are tiny, 0.
+// The scale of a row in fixed point, and the factor that takes its values there. With a value that
+// is not finite products become NaN, and if all are tiny, 0.
 HWY_INLINE void ScaleRow(const float* x, int k, float* scale, float* factor) {
   const float largest = LargestMagnitude(x, k);
   *scale = *factor = 0;

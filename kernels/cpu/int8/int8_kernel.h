@@ -9,10 +9,10 @@
 
 namespace sru::kernels::cpu {
 
-// Weights are packed so that a row of x reads them once, from the first byte to the last: in chunks of
-// kInt8Chunk rows of the matrix, the last one filled up to kInt8RowAlignment; in a chunk in blocks of
-// kInt8Columns columns, the last one narrower; in a block `depth` rows at a time, a column's values of them
-// beside each other. A value is stored as its sum with kInt8Zero.
+// Weights are packed so that a row of x reads them once, from the first byte to the last: in chunks
+// of kInt8Chunk rows of the matrix, the last one filled up to kInt8RowAlignment; in a chunk in
+// blocks of kInt8Columns columns, the last one narrower; in a block `depth` rows at a time, a
+// column's values of them beside each other. A value is stored as its sum with kInt8Zero.
 inline constexpr int kInt8Columns = 64;
 inline constexpr int kInt8RowAlignment = 4;
 inline constexpr int kInt8Zero = 128;
@@ -34,8 +34,8 @@ struct Int8Call {
   float* y = nullptr;  // [rows][n]
 };
 
-// Both kinds of products by whole numbers: of float32 values of x that are taken to fixed point, and of
-// bytes (byte_kernel.h).
+// Both kinds of products by whole numbers: of float32 values of x that are taken to fixed point,
+// and of bytes (byte_kernel.h).
 struct Int8Kernel {
   const char* (*name)();
   int depth;

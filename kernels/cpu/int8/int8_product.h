@@ -1,16 +1,17 @@
-// Products y = x w with w in int8: half of bfloat16's memory to read, which is what a product of a few rows
-// takes its time for.
+// Products y = x w with w in int8: half of bfloat16's memory to read, which is what a product of a
+// few rows takes its time for.
 //
 // w is rounded to 8 bits with one scale for each of its columns, the largest magnitude / 127. x is
-// float32 and is taken to 16 bits of fixed point in a scale of its row, the largest magnitude / 32512. That
-// is exact enough to leave the error to the weights: a value of x is off by at most 1 / 65024 of the row's
-// largest, which itself meets a weight that is off by up to 1 / 254 of its column's largest. In return the sums of
-// products are whole numbers, which are exact: they do not depend on the order of adding, and so a row's
-// result has the same bits for any number of rows and on every instruction set. Sums of kInt8Chunk (int8_kernel.h) products
-// are added in float32, in order, and multiplied with the two scales.
+// float32 and is taken to 16 bits of fixed point in a scale of its row, the largest magnitude /
+// 32512. That is exact enough to leave the error to the weights: a value of x is off by at most 1 /
+// 65024 of the row's largest, which itself meets a weight that is off by up to 1 / 254 of its
+// column's largest. In return the sums of products are whole numbers, which are exact: they do not
+// depend on the order of adding, and so a row's result has the same bits for any number of rows and
+// on every instruction set. Sums of kInt8Chunk (int8_kernel.h) products are added in float32, in
+// order, and multiplied with the two scales.
 //
-// A row of x with a value that is not finite gives NaN, as does such a column of w; rows below 1e-30 and
-// columns below 1e-30 count as 0.
+// A row of x with a value that is not finite gives NaN, as does such a column of w; rows below
+// 1e-30 and columns below 1e-30 count as 0.
 #ifndef SRU_KERNELS_CPU_INT8_INT8_PRODUCT_H_
 #define SRU_KERNELS_CPU_INT8_INT8_PRODUCT_H_
 

@@ -1,5 +1,5 @@
-// Products by int8 weights with VPDPBUSD, which adds four products of an unsigned and a signed byte to an
-// int32. Compiled for AVX512_VNNI.
+// Products by int8 weights with VPDPBUSD, which adds four products of an unsigned and a signed byte
+// to an int32. Compiled for AVX512_VNNI.
 #include <immintrin.h>
 
 #include "kernels/cpu/int8/byte_kernel-inl.h"
@@ -9,8 +9,8 @@ namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Adds products of unsigned and signed bytes to sums. With the intrinsic GCC 12 copies all sums of a tile around
-// at each step, which costs a third of the speed.
+// Adds products of unsigned and signed bytes to sums. With the intrinsic GCC 12 copies all sums of
+// a tile around at each step, which costs a third of the speed.
 HWY_INLINE void AddBytes(__m512i a, __m512i b, __m512i* sums) {
   __m512i now = *sums;
   __asm__("vpdpbusd %2, %1, %0" : "+v"(now) : "v"(a), "v"(b));

@@ -36,14 +36,15 @@ bool HasNeon();
 // `name` is one of the above or "auto", the best that the machine has.
 //
 // oneDNN and Highway are limited for the whole process: one that has forced an instruction set
-// cannot change to another. kInvalidArgument for an unknown name; kUnavailable, with what the machine
-// has, when it lacks this one or the process has settled on another.
+// cannot change to another. kInvalidArgument for an unknown name; kUnavailable, with what the
+// machine has, when it lacks this one or the process has settled on another.
 Status ChooseCpuIsa(const std::string& name, CpuIsa* isa);
 
 // Whether a kernel's products of small matrices are right, in every arrangement.
 bool MultipliesRight(const TileKernel& kernel);
 
-// Makes `kernel` the tiles of "amx_emulated", a name that only tests have. Call before ChooseCpuIsa().
+// Makes `kernel` the tiles of "amx_emulated", a name that only tests have. Call before
+// ChooseCpuIsa().
 void AddEmulatedTiles(const TileKernel& kernel);
 
 }  // namespace sru::kernels::cpu

@@ -1,4 +1,5 @@
-// What a processor that is not x86 has (cpu_isa.h), which is no instruction set of x86, and no tiles.
+// What a processor that is not x86 has (cpu_isa.h), which is no instruction set of x86, and no
+// tiles.
 #include <cstdlib>
 
 #include "kernels/cpu/int8/int8_kernel.h"

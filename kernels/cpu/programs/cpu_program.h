@@ -3,8 +3,8 @@
 // write the workspace's rows and the pages of slots directly.
 //
 // In bfloat16 stacks compute as they do alone (cpu_isa.h). Linear and Predict multiply by oneDNN in
-// bfloat16 on machines with instructions for it, whatever multiplies in stacks, and else in float32,
-// values and weights being rounded.
+// bfloat16 on machines with instructions for it, whatever multiplies in stacks, and else in
+// float32, values and weights being rounded.
 #ifndef SRU_KERNELS_CPU_PROGRAMS_CPU_PROGRAM_H_
 #define SRU_KERNELS_CPU_PROGRAMS_CPU_PROGRAM_H_
 
@@ -25,7 +25,8 @@
 
 namespace sru::kernels::cpu {
 
-// The weights of one operation; most have none. Operations with the same weights share what is packed.
+// The weights of one operation; most have none. Operations with the same weights share what is
+// packed.
 struct PackedOperation {
   std::shared_ptr<const RowTable> table;  // of `embed` or `predict`
   std::shared_ptr<const EmbedTable> embed;

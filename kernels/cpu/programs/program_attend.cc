@@ -21,7 +21,8 @@ constexpr size_t kGroupHeads = 8;
 
 using Vector = hn::Vec<FullVector>;
 
-// The last n values of a row, less than a vector, and zeros after them. Nothing past them is touched.
+// The last n values of a row, less than a vector, and zeros after them. Nothing past them is
+// touched.
 HWY_INLINE Vector LoadRest(FullVector d, const float* from, size_t n) {
 #if HWY_TARGET <= HWY_AVX2
   return hn::MaskedLoad(hn::FirstN(d, n), d, from);
@@ -85,8 +86,8 @@ HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4
 }
 #endif
 
-// What AddValues() does to the columns of a head: y = (y * keep + sum_i weights[i] * v_i) * scale, or
-// without the y before if there is none yet.
+// What AddValues() does to the columns of a head: y = (y * keep + sum_i weights[i] * v_i) * scale,
+// or without the y before if there is none yet.
 struct HeadWeights {
   HWY_ALIGN float weights[kBlockKeys];
   float largest = -HUGE_VALF;  // of the scores so far
@@ -95,7 +96,8 @@ struct HeadWeights {
   float scale = 1;
 };
 
-// Calls body(key, row) for keys [first, last), counted from `first`, and where a column of their values is.
+// Calls body(key, row) for keys [first, last), counted from `first`, and where a column of their
+// values is.
 template <class Body>
 HWY_INLINE void ForEachKey(const PagedRows& values, size_t column, size_t first, size_t last,
                            const Body& body) {
@@ -106,7 +108,8 @@ HWY_INLINE void ForEachKey(const PagedRows& values, size_t column, size_t first,
   }
 }
 
-// kVectors whole vectors of each of kHeads heads. They are as many sums that do not wait for each other.
+// kVectors whole vectors of each of kHeads heads. They are as many sums that do not wait for each
+// other.
 template <size_t kHeads, size_t kVectors>
 HWY_INLINE void AddVectors(const PagedRows& values, size_t column, size_t head_size, size_t first,
                            size_t last, const HeadWeights* heads, float* HWY_RESTRICT y) {
@@ -230,9 +233,10 @@ HWY_INLINE void PrefetchRows(const float* page, size_t width, size_t first, size
   }
 }
 
-// Heads [head, head + num_heads) of one row: y = sum_s a_s v_s over the first `num_keys` keys, at least
-// one. The softmax is computed block by block with the largest score so far. `attention` gets the a_s
-// of the first head unless it is null. The first row of a call asks for keys and values ahead.
+// Heads [head, head + num_heads) of one row: y = sum_s a_s v_s over the first `num_keys` keys, at
+// least one. The softmax is computed block by block with the largest score so far. `attention` gets
+// the a_s of the first head unless it is null. The first row of a call asks for keys and values
+// ahead.
 void AttendHeads(const AttendCall& call, int row, bool first_row, size_t head, size_t num_heads,
                  size_t num_keys, float* attention) {
   const size_t key_size = call.keys.width / call.heads;
@@ -257,7 +261,8 @@ void AttendHeads(const AttendCall& call, int row, bool first_row, size_t head, s
         for (size_t k = 0; k < 4; ++k) {
           four[k] = page + (i + k < end ? i + k : end - 1) * call.keys.width;
         }
-        // What is read next is on its way meanwhile: the values of these keys, and the next page of keys.
+        // What is read next is on its way meanwhile: the values of these keys, and the next page of
+        // keys.
         if (first_row) {
           PrefetchRows(call.values.Page(at_page), call.values.width, i, head * value_size,
                        num_heads * value_size);

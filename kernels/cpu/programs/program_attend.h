@@ -1,6 +1,6 @@
-// Attend of a program (program.h) for one sequence. Keys and values are adjacent rows or the pages of
-// a slot; both are walked from key 0 on in the same blocks, so that a row's bits do not depend on how
-// the rows before it were cut into runs.
+// Attend of a program (program.h) for one sequence. Keys and values are adjacent rows or the pages
+// of a slot; both are walked from key 0 on in the same blocks, so that a row's bits do not depend
+// on how the rows before it were cut into runs.
 #ifndef SRU_KERNELS_CPU_PROGRAMS_PROGRAM_ATTEND_H_
 #define SRU_KERNELS_CPU_PROGRAMS_PROGRAM_ATTEND_H_
 
@@ -34,7 +34,8 @@ struct AttendCall {
   float* y = nullptr;   // [rows][values.width]
   // [rows][num_keys]: the weights of head 0, 0 where a row does not see a key; null = not wanted.
   float* attention = nullptr;
-  // The first page of keys of the call that follows, which is fetched ahead; null = it is not known.
+  // The first page of keys of the call that follows, which is fetched ahead; null = it is not
+  // known.
   const float* next_keys = nullptr;
 };
 

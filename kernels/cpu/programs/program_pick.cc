@@ -26,8 +26,9 @@ void WeighTarget(const float* z, size_t size, float largest, float temperature, 
   }
 }
 
-// The sum of n over symbols [begin, end), at most 2^20 of them: sums of whole numbers up to 2^53 are exact
-// in float64. `of` is what is added of a vector n at an index. Of whole vectors of FullVector.
+// The sum of n over symbols [begin, end), at most 2^20 of them: sums of whole numbers up to 2^53
+// are exact in float64. `of` is what is added of a vector n at an index. Of whole vectors of
+// FullVector.
 template <class Of>
 HWY_INLINE double Sum(const float* n, size_t begin, size_t end, const Of& of) {
   const hn::CappedTag<double, 8> wide;
@@ -71,8 +72,8 @@ size_t CountTarget(const float* z, const float* n, size_t size, float worst, flo
   return count;
 }
 
-// Writes the symbols with worst <= z < bound and n >= least to `ids`, and returns how many there are. Of
-// whole vectors.
+// Writes the symbols with worst <= z < bound and n >= least to `ids`, and returns how many there
+// are. Of whole vectors.
 size_t GatherTarget(const float* z, const float* n, size_t size, float worst, float least,
                     float bound, int32_t* ids) {
   const FullVector d;
@@ -129,7 +130,8 @@ constexpr size_t kMostSummed = size_t{1} << 20;  // by SumTarget()
 constexpr size_t kVector = 16;                   // at most
 constexpr float kOne = 4294967296.0f;            // 2^32
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// How often the logits between which what is kept ends are halved before the rest is partially sorted.
+// How often the logits between which what is kept ends are halved before the rest is partially
+// sorted.
 constexpr int kHalvings = 7;
 
 // The order of symbols: the best first.
@@ -199,7 +201,8 @@ template <typename Total, typename Weight, typename Enough>
 void SymbolPicker::KeepBest(const float* z, size_t size, float largest, float temperature,
                             const Total& total, const Weight& weight, const Enough& enough,
                             Kept* kept) {
-  // Those from `low` on are enough, those from `high` on are not, and come to `before`. Where n is 0, at
+  // Those from `low` on are enough, those from `high` on are not, and come to `before`. Where n is
+  // 0, at
   // 22.2 temperatures below the largest logit, nothing is picked.
   const float least = std::max(kept->least, 1.0f);
   float low = std::max(kept->worst, largest - 22.5f * temperature);

@@ -1,6 +1,6 @@
-// Picks a symbol from a row of logits, by the equations of ops::Predict (program.h). It sorts no row:
-// where the best ones end is found by halving, with sums of the whole row, and by partial selection among
-// the few that are left.
+// Picks a symbol from a row of logits, by the equations of ops::Predict (program.h). It sorts no
+// row: where the best ones end is found by halving, with sums of the whole row, and by partial
+// selection among the few that are left.
 #ifndef SRU_KERNELS_CPU_PROGRAMS_PROGRAM_PICK_H_
 #define SRU_KERNELS_CPU_PROGRAMS_PROGRAM_PICK_H_
 
@@ -50,8 +50,8 @@ class SymbolPicker {
   uint64_t SumRange(const float* z, size_t begin, size_t end, float worst, float least) const;
   // Sets the sum of each part of the row, and returns that of the row.
   uint64_t SumParts(const float* z, size_t size, const Kept& kept);
-  // Keeps the best of what is kept, as few as are enough. total(worst, least) is the sum of weight(id) over
-  // what has z >= worst and n >= least.
+  // Keeps the best of what is kept, as few as are enough. total(worst, least) is the sum of
+  // weight(id) over what has z >= worst and n >= least.
   template <typename Total, typename Weight, typename Enough>
   void KeepBest(const float* z, size_t size, float largest, float temperature, const Total& total,
                 const Weight& weight, const Enough& enough, Kept* kept);

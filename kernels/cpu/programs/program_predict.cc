@@ -268,7 +268,8 @@ void PredictThread::TakePiece(const float* bias, const Call& call, const int32_t
       if (place >= piece.first && place < piece.first + piece.columns)
         z[place - piece.first] = kLeast;
     }
-    // Once there are as many as are asked for, most pieces have none that is better than the worst of them.
+    // Once there are as many as are asked for, most pieces have none that is better than the worst
+    // of them.
     if (call.candidates != nullptr && call.counts[t] > 0 &&
         (row.candidates < call.counts[t] ||
          largest > call.candidates[t * call.max_candidates].log_prob)) {

@@ -1,7 +1,7 @@
-// Predict of a program (program.h): log-probabilities, the most probable symbols of rows and picks, from
-// logits that are computed a block at a time. Of each row a running maximum and a sum of exponentials
-// is kept, its candidates in a heap and the best symbol. The logits of a row are stored as a whole
-// only where a symbol is sampled from them.
+// Predict of a program (program.h): log-probabilities, the most probable symbols of rows and picks,
+// from logits that are computed a block at a time. Of each row a running maximum and a sum of
+// exponentials is kept, its candidates in a heap and the best symbol. The logits of a row are
+// stored as a whole only where a symbol is sampled from them.
 #ifndef SRU_KERNELS_CPU_PROGRAMS_PROGRAM_PREDICT_H_
 #define SRU_KERNELS_CPU_PROGRAMS_PROGRAM_PREDICT_H_
 
@@ -22,7 +22,8 @@ namespace sru::kernels::cpu {
 
 // What a program's Predict multiplies and adds. Immutable and thread-safe.
 struct Prediction {
-  // `table` has the weights, or is null: they are packed then. Throws dnnl::error and std::bad_alloc.
+  // `table` has the weights, or is null: they are packed then. Throws dnnl::error and
+  // std::bad_alloc.
   Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic, ProductShapes& shapes,
              std::shared_ptr<const RowTable> table, WeightSource* source);
 
@@ -79,8 +80,8 @@ class PredictThread {
   int RowsThatFit(const Prediction& prediction, const Call& call, const int32_t* which,
                   int rows) const;
 
-  // Computes the rows that `which` names, at most group_rows() of them. `choices` has ids only if the
-  // prediction has a table. `after_piece` is called now and then. Throws dnnl::error.
+  // Computes the rows that `which` names, at most group_rows() of them. `choices` has ids only if
+  // the prediction has a table. `after_piece` is called now and then. Throws dnnl::error.
   template <typename AfterPiece>
   void Run(const Prediction& prediction, const Call& call, const Choices& choices,
            const int32_t* which, int rows, ProductThread& products, const AfterPiece& after_piece) {

@@ -1,6 +1,6 @@
-// The products of a program's operations, z = W x for the rows of a value (program.h). W may have as
-// many rows as a vocabulary has words, so it is multiplied in blocks of columns of z: a block of some
-// rows stays in the second-level cache, where the operation makes of it what it wants.
+// The products of a program's operations, z = W x for the rows of a value (program.h). W may have
+// as many rows as a vocabulary has words, so it is multiplied in blocks of columns of z: a block of
+// some rows stays in the second-level cache, where the operation makes of it what it wants.
 //
 //   ProductShapes shapes(arithmetic.products);
 //   BlockedProduct product(shapes, arithmetic, source, weight, k, n);  // packs the weights
@@ -76,10 +76,10 @@ class ProductThread {
   // Makes room for `product`. Throws std::bad_alloc and dnnl::error.
   void Add(const BlockedProduct& product);
 
-  // Multiplies the rows of x that `which` names in ascending order, or rows 0 to `rows` - 1 when it is
-  // null, and calls body(piece) for each block of each run of rows. The blocks of a row come in ascending order.
-  // product.piece_rows() rows past the last one named must be readable. `rows` is at most
-  // product.group_rows(). Throws dnnl::error.
+  // Multiplies the rows of x that `which` names in ascending order, or rows 0 to `rows` - 1 when it
+  // is null, and calls body(piece) for each block of each run of rows. The blocks of a row come in
+  // ascending order. product.piece_rows() rows past the last one named must be readable. `rows` is
+  // at most product.group_rows(). Throws dnnl::error.
   template <typename Body>
   void Multiply(const BlockedProduct& product, const float* x, const int32_t* which, int rows,
                 const Body& body) {

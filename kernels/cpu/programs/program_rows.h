@@ -10,8 +10,8 @@ namespace sru::kernels::cpu {
 
 // y = a + b
 void AddRows(const float* a, const float* b, size_t n, float* y);
-// y = z + bias of each row, or max(0, z + bias) with `rectifies`. Rows have n values and are so many apart as
-// their strides say.
+// y = z + bias of each row, or max(0, z + bias) with `rectifies`. Rows have n values and are so
+// many apart as their strides say.
 void AddBias(const float* z, size_t z_stride, const float* bias, int rows, size_t n, bool rectifies,
              float* y, size_t y_stride);
 // y = scale * x

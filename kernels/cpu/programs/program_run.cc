@@ -522,8 +522,8 @@ class ProgramRun {
     return OkStatus();
   }
 
-  // Lists the rows of which something is asked, and their choices. Returns how many there are, and adds
-  // up their symbols.
+  // Lists the rows of which something is asked, and their choices. Returns how many there are, and
+  // adds up their symbols.
   int ListPredicted(const ops::Predict& op, ValueId id, const PredictThread::Call& call,
                     int64_t* symbols) {
     const AxisRows rows = RowsOf(id);

@@ -1,5 +1,6 @@
-// Weights of a program (program.h) that are kept row by row, for what reads or multiplies some of the rows:
-// Embed, and Predict with choices or rounded weights. Operations with tied weights share one.
+// Weights of a program (program.h) that are kept row by row, for what reads or multiplies some of
+// the rows: Embed, and Predict with choices or rounded weights. Operations with tied weights share
+// one.
 #ifndef SRU_KERNELS_CPU_PROGRAMS_ROW_TABLE_H_
 #define SRU_KERNELS_CPU_PROGRAMS_ROW_TABLE_H_
 

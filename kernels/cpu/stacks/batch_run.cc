@@ -48,8 +48,8 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
            static_cast<size_t>(ws_.pool_row[b]) * stack_.layers.back().output.stride();
   }
 
-  // Sequences of one row each are scanned together: for them alone it takes longer to begin a scan than to
-  // end it.
+  // Sequences of one row each are scanned together: for them alone it takes longer to begin a scan
+  // than to end it.
   void FindSingleRows() {
     single_rows_ = tokens_ == sequences_ && num_pooled_ == 0;
     for (int b = 0; b < sequences_ && single_rows_; ++b) {

@@ -1,5 +1,5 @@
-// A stack's weights as the CPU backend multiplies and scans them: products packed (product.h), gates'
-// constants scaled, everything in padded rows (row_layout.h). Immutable once made.
+// A stack's weights as the CPU backend multiplies and scans them: products packed (product.h),
+// gates' constants scaled, everything in padded rows (row_layout.h). Immutable once made.
 #ifndef SRU_KERNELS_CPU_STACKS_PACKED_STACK_H_
 #define SRU_KERNELS_CPU_STACKS_PACKED_STACK_H_
 
@@ -44,8 +44,8 @@ struct Layer {
 
 // How a stack is computed.
 struct Arithmetic {
-  // Weights and activations are rounded so and kept in float32: the products may be in either type and mean
-  // the same.
+  // Weights and activations are rounded so and kept in float32: the products may be in either type
+  // and mean the same.
   Rounding rounding = Rounding::kNone;
   // Embeddings are kept in bfloat16.
   bool rounds_embedding = false;

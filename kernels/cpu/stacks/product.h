@@ -16,9 +16,9 @@
 // of a product are computed by the same implementation of oneDNN's, the first one that serves few
 // rows as well as many: two of them may sum in different orders, as those with and without AMX do.
 //
-// Products in bfloat16 take x in bfloat16; sums and y are float32. Those in int8 take and give float32
-// all the same. In int8 any number of rows is multiplied as it is, and n is a
-// multiple of kRowAlignment.
+// Products in bfloat16 take x in bfloat16; sums and y are float32. Those in int8 take and give
+// float32 all the same. In int8 any number of rows is multiplied as it is, and n is a multiple of
+// kRowAlignment.
 //
 // Constructors and Run() throw dnnl::error; the backend catches it at its interface.
 #ifndef SRU_KERNELS_CPU_STACKS_PRODUCT_H_

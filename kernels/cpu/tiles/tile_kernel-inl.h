@@ -211,8 +211,8 @@ HWY_NOINLINE void ScanLookups(const TileScanCall& call, int block, int begin, in
   }
 }
 
-// The rows [begin, end) of kBlocks blocks from `block` on, and so on while there are as many. Returns
-// the first block that is left.
+// The rows [begin, end) of kBlocks blocks from `block` on, and so on while there are as many.
+// Returns the first block that is left.
 template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
 HWY_INLINE int ScanBlocks(const TileScanCall& call, int block, int begin, int end) {
   for (; block + kBlocks <= call.last_block; block += kBlocks) {

@@ -7,8 +7,8 @@
 // sequences. A tile is 16 adjacent rows whatever they are: of 32 sequences it holds one time step,
 // of a single one 16 steps, and ragged batches waste nothing.
 //
-// A row's sums are added in the same order at any place and in every arrangement (tile_arrangement.h),
-// so its bits depend on nothing else.
+// A row's sums are added in the same order at any place and in every arrangement
+// (tile_arrangement.h), so its bits depend on nothing else.
 #ifndef SRU_KERNELS_CPU_TILES_TILE_KERNEL_H_
 #define SRU_KERNELS_CPU_TILES_TILE_KERNEL_H_
 

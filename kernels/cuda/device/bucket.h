@@ -24,9 +24,9 @@ inline std::vector<int> TokenBuckets(int max_tokens) {
   }
 }
 
-// Row counts of buckets of an axis that has inputs alone, such as adjustments, whose spare rows cost no
-// more than their copy: powers of two from 16 on. As of TokenBuckets(), the last but one holds
-// `max_rows`.
+// Row counts of buckets of an axis that has inputs alone, such as adjustments, whose spare rows
+// cost no more than their copy: powers of two from 16 on. As of TokenBuckets(), the last but one
+// holds `max_rows`.
 inline std::vector<int> InputBuckets(int max_rows) {
   std::vector<int> buckets = {16};
   while (buckets.back() < max_rows) buckets.push_back(2 * buckets.back());

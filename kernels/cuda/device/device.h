@@ -92,21 +92,21 @@ class Stream {
                              const void* x, const void* weights, void* y, const Evicting& evicting,
                              double* seconds) = 0;
 
-  // Writes fresh memory once. With what is the device's choice, and no result may depend on it: this
-  // is for memory of which a bucket's spare rows are read, so that a tool which reports reads of
-  // unwritten memory reports mistakes only.
+  // Writes fresh memory once. With what is the device's choice, and no result may depend on it:
+  // this is for memory of which a bucket's spare rows are read, so that a tool which reports reads
+  // of unwritten memory reports mistakes only.
   virtual Status Initialize(void* memory, size_t bytes) = 0;
 
-  // Records what `enqueue` puts on this stream instead of running it. `enqueue` may throw; the stream
-  // does not record afterwards.
+  // Records what `enqueue` puts on this stream instead of running it. `enqueue` may throw; the
+  // stream does not record afterwards.
   virtual Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) = 0;
   virtual Status Launch(Graph& graph) = 0;
 
   // The driver's own handle, a cudaStream_t, for timing by events; null where there is none.
   virtual void* native_handle() { return nullptr; }
 
-  // Blocks until all of the work is done, also after an error: kDeviceLost if the device does not say
-  // that it is. Reports what went wrong in it.
+  // Blocks until all of the work is done, also after an error: kDeviceLost if the device does not
+  // say that it is. Reports what went wrong in it.
   virtual Status Wait() = 0;
 
   // How long Wait() asks whether the work is done before it sleeps, and how much longer than usual
@@ -129,9 +129,10 @@ class Stream {
   bool dependent_launch_ = false;
 };
 
-// Runs `enqueue()`, which puts work on a stream, and waits for the stream, after an error or an exception too: what the work uses must not go before
-// it has ended. A failed device fails every call that follows, so kDeviceLost from the wait counts more than an earlier error; a library does not
-// say as much.
+// Runs `enqueue()`, which puts work on a stream, and waits for the stream, after an error or an
+// exception too: what the work uses must not go before it has ended. A failed device fails every
+// call that follows, so kDeviceLost from the wait counts more than an earlier error; a library does
+// not say as much.
 template <typename Enqueue>
 Status RunWork(Stream& stream, const Enqueue& enqueue) {
   Status status;

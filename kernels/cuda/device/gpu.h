@@ -39,8 +39,8 @@ class Gpu {
   // Device memory, within the budget.
   Status Allocate(size_t bytes, void** memory);
   void Free(void* memory, size_t bytes);
-  // The same for memory that comes and goes while batches run: the device would wait for all of them each time. What is
-  // freed is kept for the next of its size, until an allocation needs it.
+  // The same for memory that comes and goes while batches run: the device would wait for all of
+  // them each time. What is freed is kept for the next of its size, until an allocation needs it.
   Status AllocateAgain(size_t bytes, void** memory);
   void Keep(void* memory, size_t bytes);
   // Nobody may touch these bytes of an allocation until it is freed.
@@ -56,13 +56,13 @@ class Gpu {
   // Of the graph caches of every workspace on the device.
   GraphUse& graph_use() { return graph_use_; }
 
-  // Once a call has reported kDeviceLost, the device is not used again. No list of errors tells which
-  // of them are for good, so kInternal makes it probe the device, which is lost if that fails.
-  // Returns `status`, or kDeviceLost for what the probe found.
+  // Once a call has reported kDeviceLost, the device is not used again. No list of errors tells
+  // which of them are for good, so kInternal makes it probe the device, which is lost if that
+  // fails. Returns `status`, or kDeviceLost for what the probe found.
   Status Observe(Status status);
-  // The same for what a run of a batch came to, OK included. A device whose runs fail with kInternal
-  // kMaxInternalErrors times in a row is lost, whatever a probe says: it fails each batch at once, so
-  // that its workers would take most of the queue.
+  // The same for what a run of a batch came to, OK included. A device whose runs fail with
+  // kInternal kMaxInternalErrors times in a row is lost, whatever a probe says: it fails each batch
+  // at once, so that its workers would take most of the queue.
   Status ObserveRun(Status status);
   static constexpr int kMaxInternalErrors = 3;
   bool lost() const { return lost_.load(std::memory_order_acquire); }
@@ -155,8 +155,8 @@ class GpuStream {
     return OkStatus();
   }
 
-  // A buffer whose memory has been written once, on this stream, which is idle afterwards. `size` is
-  // what DeviceBuffer::Create() takes.
+  // A buffer whose memory has been written once, on this stream, which is idle afterwards. `size`
+  // is what DeviceBuffer::Create() takes.
   template <typename Size>
   Status CreateInitialized(const std::shared_ptr<Gpu>& gpu, const Size& size,
                            DeviceBuffer* buffer) const {

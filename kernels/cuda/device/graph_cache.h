@@ -1,6 +1,6 @@
 // The recorded graphs of one workspace, by their bucket (of any type with operator<): at most
-// `capacity`, the least recently used one goes first. Not thread-safe. A graph must not be in flight
-// when another is added.
+// `capacity`, the least recently used one goes first. Not thread-safe. A graph must not be in
+// flight when another is added.
 #ifndef SRU_KERNELS_CUDA_DEVICE_GRAPH_CACHE_H_
 #define SRU_KERNELS_CUDA_DEVICE_GRAPH_CACHE_H_
 
@@ -31,11 +31,11 @@ class BasicGraphCache {
   // `capacity` is at least 1. `use` counts what Prepare() finds, and must outlive the cache.
   BasicGraphCache(size_t capacity, GraphUse* use) : capacity_(capacity), use_(*use) {}
 
-  // The graph with which a bucket's work is to be launched; null when the work itself, `enqueue`, is
-  // to be put on the stream instead. That is so at a bucket's first use, since recording takes longer
-  // than the work and many buckets come only once, and where the recording fails, for want of memory
-  // or because something has interfered with it: the batch can do without. Such a bucket counts as
-  // unused. Only kDeviceLost is an error. The stream is idle.
+  // The graph with which a bucket's work is to be launched; null when the work itself, `enqueue`,
+  // is to be put on the stream instead. That is so at a bucket's first use, since recording takes
+  // longer than the work and many buckets come only once, and where the recording fails, for want
+  // of memory or because something has interfered with it: the batch can do without. Such a bucket
+  // counts as unused. Only kDeviceLost is an error. The stream is idle.
   Status Prepare(const Key& bucket, Stream& stream, const std::function<Status()>& enqueue,
                  Graph** graph) {
     *graph = Find(bucket);

@@ -1,5 +1,5 @@
-// Opening the machine's GPUs: which of them can be used and, if none can, why. Plain C++ over the few
-// questions that Driver asks, so that tests answer them.
+// Opening the machine's GPUs: which of them can be used and, if none can, why. Plain C++ over the
+// few questions that Driver asks, so that tests answer them.
 #ifndef SRU_KERNELS_CUDA_DEVICE_OPEN_DEVICES_H_
 #define SRU_KERNELS_CUDA_DEVICE_OPEN_DEVICES_H_
 
@@ -14,8 +14,8 @@ namespace sru::kernels::cuda {
 
 inline constexpr int kMinComputeCapability = 8;  // its major number
 
-// What is asked of the driver before a GPU is open. Thread-safe. Versions are numbered as CUDA does:
-// 12040 is 12.4.
+// What is asked of the driver before a GPU is open. Thread-safe. Versions are numbered as CUDA
+// does: 12040 is 12.4.
 class Driver {
  public:
   virtual ~Driver() = default;
@@ -36,10 +36,11 @@ class Driver {
 // The machine's. Only in a build with the toolkit.
 Driver* SystemDriver();
 
-// `ordinals` as in BackendOptions::cuda_devices. Without any, a GPU that cannot be opened is left out
-// and `warnings` says why. kUnavailable when there is none, when a named one or all of them cannot be
-// opened, or when a library is missing; the message has the driver's version, the one of the build and
-// the least driver that it needs. kInvalidArgument when one is named twice or is not there.
+// `ordinals` as in BackendOptions::cuda_devices. Without any, a GPU that cannot be opened is left
+// out and `warnings` says why. kUnavailable when there is none, when a named one or all of them
+// cannot be opened, or when a library is missing; the message has the driver's version, the one of
+// the build and the least driver that it needs. kInvalidArgument when one is named twice or is not
+// there.
 Status OpenDevices(Driver* driver, const std::vector<int>& ordinals,
                    std::vector<std::unique_ptr<Device>>* devices,
                    std::vector<std::string>* warnings);

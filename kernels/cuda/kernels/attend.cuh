@@ -170,9 +170,9 @@ struct LaneQuery {
   float of[2];
 };
 
-// The sum over all lanes of their values[lane % kAttendGroup], for each lane its own; `values` is used
-// up. An exchange halves the values of a lane, which takes 9 of them, where summing one value after
-// the other takes 40.
+// The sum over all lanes of their values[lane % kAttendGroup], for each lane its own; `values` is
+// used up. An exchange halves the values of a lane, which takes 9 of them, where summing one value
+// after the other takes 40.
 template <int kHalf = kAttendGroup / 2>
 __device__ __forceinline__ float SumOfLane(float (&values)[kAttendGroup], int lane) {
   if constexpr (kHalf > 0) {

@@ -1,6 +1,7 @@
-// The threads of a block, or of a cluster of kBlocks blocks, compute together. Blocks have kThreads threads, all
-// of which must call. Every thread gets the same bits. Sums of floats are made in an order that depends on kThreads and
-// their parts alone; those of whole numbers do not depend on any.
+// The threads of a block, or of a cluster of kBlocks blocks, compute together. Blocks have kThreads
+// threads, all of which must call. Every thread gets the same bits. Sums of floats are made in an
+// order that depends on kThreads and their parts alone; those of whole numbers do not depend on
+// any.
 #ifndef SRU_KERNELS_CUDA_KERNELS_BLOCK_MATH_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_BLOCK_MATH_CUH_
 

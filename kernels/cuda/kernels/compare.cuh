@@ -1,8 +1,9 @@
 // Whether rows that should be equal are, to the bit: how the backend tries a product's algorithms
 // (product_plan.h).
 //
-// Bound by memory: 4 bytes read for each word, besides the expected rows, which stay in the cache. Blocks:
-// words / 128, thousands for a trial on 132 multiprocessors. It runs while a model loads and not while it serves.
+// Bound by memory: 4 bytes read for each word, besides the expected rows, which stay in the cache.
+// Blocks: words / 128, thousands for a trial on 132 multiprocessors. It runs while a model loads
+// and not while it serves.
 #ifndef SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
 

@@ -1,8 +1,9 @@
 // The stack's input in the backend's rows and storage type: gathered from the embedding by token
 // id, or converted from the caller's float32 features. A thread makes 16 bytes of a row.
 //
-// Bound by memory: a value is read and written once, 4 to 8 bytes a result by storage type. Blocks: bytes of
-// all rows / 2048. 16 rows of 512 values in bfloat16 are 8 blocks of 132 multiprocessors, whose time is a launch's.
+// Bound by memory: a value is read and written once, 4 to 8 bytes a result by storage type. Blocks:
+// bytes of all rows / 2048. 16 rows of 512 values in bfloat16 are 8 blocks of 132 multiprocessors,
+// whose time is a launch's.
 #ifndef SRU_KERNELS_CUDA_KERNELS_EMBEDDING_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_EMBEDDING_CUH_
 

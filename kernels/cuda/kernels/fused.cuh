@@ -116,8 +116,8 @@ class FusedChunks {
   }
 
  private:
-  // Also of a group that is known: without a branch, what is read is not waited for until it is used,
-  // a chunk later.
+  // Also of a group that is known: without a branch, what is read is not waited for until it is
+  // used, a chunk later.
   __device__ __forceinline__ void Read() {
 #pragma unroll
     for (int i = 0; i < kFusedSequences; ++i) {
@@ -271,7 +271,8 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
   };
 #pragma unroll
   for (int i = 0; i < kFusedStages - 1; ++i) copy_next(i);
-  // Copies are ahead of products, so that all chunks have been counted when the last one is reached.
+  // Copies are ahead of products, so that all chunks have been counted when the last one is
+  // reached.
   for (int i = 0; i < copied; ++i) {
     WaitForCopies<kFusedStages - 2>();
     RoleBarrier(threads);
@@ -290,8 +291,8 @@ struct FusedHighway {
   const BFloat16* chunks;  // two of [sequence][step][dimension]
   SharedAddress address;
 
-  // Begins the copies of a chunk, numbered through all groups, of which `left` steps are there; `at`
-  // is dimension 0 of its first step in the lane's sequence, `step` the way to the next one.
+  // Begins the copies of a chunk, numbered through all groups, of which `left` steps are there;
+  // `at` is dimension 0 of its first step in the lane's sequence, `step` the way to the next one.
   __device__ __forceinline__ void Begin(int chunk, const BFloat16* at, ptrdiff_t step, int left,
                                         int dims, int lane) const {
     constexpr int kVectors = kFusedDims / 8;

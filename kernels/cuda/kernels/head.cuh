@@ -1,8 +1,8 @@
 // Classifier and softmax: a block per sequence, a warp per label, all in float32. Sums are made in
 // an order that depends on the sizes alone.
 //
-// Bound by latency: 4 bytes of weights for each product, which the second-level cache serves, and 8 bytes
-// written a label. Blocks: one per sequence, 4 warps each. One sequence is one block of 132
+// Bound by latency: 4 bytes of weights for each product, which the second-level cache serves, and 8
+// bytes written a label. Blocks: one per sequence, 4 warps each. One sequence is one block of 132
 // multiprocessors.
 #ifndef SRU_KERNELS_CUDA_KERNELS_HEAD_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_HEAD_CUH_

@@ -7,7 +7,8 @@
 // device memory: BatchHeader and SequenceEntry.
 //
 // Pointers are device memory unless said otherwise. "Rows" are in row_layout.h's form; `void*` rows
-// hold the storage type, float or BFloat16, that `dtype` or the launcher is told. Strides are in values.
+// hold the storage type, float or BFloat16, that `dtype` or the launcher is told. Strides are in
+// values.
 #ifndef SRU_KERNELS_CUDA_KERNELS_KERNEL_ARGS_H_
 #define SRU_KERNELS_CUDA_KERNELS_KERNEL_ARGS_H_
 

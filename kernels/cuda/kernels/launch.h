@@ -43,9 +43,10 @@ inline bool SupportsDependentLaunch(int architecture, int driver_version) {
          driver_version >= kMinVersion;
 }
 
-// Load the kernels of scan.cu, fused.cu, skinny.cu and operations.cu onto the current device: not in the middle of a recording, and so that a device that this build has no code for is
-// found when it is opened. `architecture` becomes the oldest one that a loaded kernel was compiled
-// for, if that is less.
+// Load the kernels of scan.cu, fused.cu, skinny.cu and operations.cu onto the current device: not
+// in the middle of a recording, and so that a device that this build has no code for is found when
+// it is opened. `architecture` becomes the oldest one that a loaded kernel was compiled for, if
+// that is less.
 cudaError_t LoadScanKernels(int* architecture);
 cudaError_t LoadFusedKernels(int* architecture);
 // `max_shared_bytes` is what a block may have.
@@ -105,8 +106,9 @@ cudaError_t LaunchKernel(void (*kernel)(DependentArgs<Args>, More...), int64_t b
 }
 
 // Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it
-// is launched with. With `shared_first`, shared memory decides how many of its blocks a multiprocessor
-// runs, and not the cache that shares the place with it; others read the same rows again from that.
+// is launched with. With `shared_first`, shared memory decides how many of its blocks a
+// multiprocessor runs, and not the cache that shares the place with it; others read the same rows
+// again from that.
 template <typename Kernel>
 cudaError_t LoadKernel(Kernel* kernel, int* architecture, size_t shared_bytes = 0,
                        bool shared_first = false) {

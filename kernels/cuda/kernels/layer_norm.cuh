@@ -14,8 +14,9 @@ constexpr float kHugeRowFactor = 0x1p-80f;  // the square of the largest float t
 // Values that a lane reads before it writes any.
 constexpr int kNormAtOnce = 8;
 
-// Calls write(i, y_i) for the values of a row of `segments` and their padding, by a warp: lane l reads and
-// writes those at l, l + 32 and so on. write() may write to x: it is not read through the read-only path.
+// Calls write(i, y_i) for the values of a row of `segments` and their padding, by a warp: lane l
+// reads and writes those at l, l + 32 and so on. write() may write to x: it is not read through the
+// read-only path.
 template <typename T, typename Write>
 __device__ __forceinline__ void NormalizeRow(const T* x, int segments, int size, int padded,
                                              const float* weight, const float* bias, float epsilon,

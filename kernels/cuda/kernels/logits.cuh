@@ -16,8 +16,8 @@ __device__ __forceinline__ float FromOrderedBits(uint32_t ordered) {
   return BitsToFloat((ordered & 0x80000000u) != 0 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-// Larger for better symbols: those with larger logits and, of equal ones, with smaller ids. A key is
-// not 0.
+// Larger for better symbols: those with larger logits and, of equal ones, with smaller ids. A key
+// is not 0.
 __device__ __forceinline__ Word64 KeyOf(uint32_t ordered_bits, int id) {
   return static_cast<Word64>(ordered_bits) << 32 | ~static_cast<uint32_t>(id);
 }
@@ -34,7 +34,8 @@ __device__ __forceinline__ int32_t IdOf(Word64 key) {
 // The logits of `size` symbols of a row, from `begin` on. A thread has every kThreads-th of them.
 template <int kThreads>
 struct Logits {
-  // use(id, logit) for each of the thread's own, by ascending ids. kGroup loads are on their way at a time.
+  // use(id, logit) for each of the thread's own, by ascending ids. kGroup loads are on their way at
+  // a time.
   template <int kGroup = 4, typename Use>
   __device__ __forceinline__ void ForEach(const Use& use) const {
     int i = static_cast<int>(threadIdx.x);

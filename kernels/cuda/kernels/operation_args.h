@@ -1,6 +1,6 @@
 // The arguments of the kernels that a program's operations run (program.h), beside those that only
-// its stacks do; kernel_args.h says what is common to all of them. Values are float32 rows, `stride` values
-// apart, whose padding is finite.
+// its stacks do; kernel_args.h says what is common to all of them. Values are float32 rows,
+// `stride` values apart, whose padding is finite.
 //
 // A launch covers the rows and sequences of a bucket; the kernels leave out those past the batch's
 // own, which AxisHeader has.
@@ -39,9 +39,9 @@ struct SequencesOfAxis {
   const int32_t* offsets;
 };
 
-// y[r][first_column + j] = x[source(r)][j], with zeros from `width` on up to `padded_width`; r counts
-// from 0, source(r) = rows[first + r], or first + r where there are no rows. Column j of x is at
-// j / x_size * x_padded + j % x_size, as in row_layout.h.
+// y[r][first_column + j] = x[source(r)][j], with zeros from `width` on up to `padded_width`; r
+// counts from 0, source(r) = rows[first + r], or first + r where there are no rows. Column j of x
+// is at j / x_size * x_padded + j % x_size, as in row_layout.h.
 struct CopyRowsArgs {
   const BatchHeader* header;  // of the rows of `rows` or, without them, of x
   int max_rows;               // of the bucket
@@ -122,8 +122,8 @@ struct FieldRows {
   int64_t offset;
 };
 
-// The states of a stack: rows of slots, dense [layers][size], and the padded rows that its scans read and
-// write in place.
+// The states of a stack: rows of slots, dense [layers][size], and the padded rows that its scans
+// read and write in place.
 struct StackState {
   FieldRows field;
   int layers;
@@ -132,8 +132,8 @@ struct StackState {
   float* state;  // [sequence][layers][padded]
 };
 
-// Copies the states of several stacks from `in`, or to `out`. A sequence without rows, which no scan has
-// touched, keeps its state by that.
+// Copies the states of several stacks from `in`, or to `out`. A sequence without rows, which no
+// scan has touched, keeps its state by that.
 inline constexpr int kMaxStackStates = 8;
 struct MoveStatesArgs : SequencesOfAxis {
   bool to_slots;
@@ -185,8 +185,9 @@ struct FieldPages {
 // Rows that are added to a growing field.
 struct AppendedRows {
   FieldPages field;
-  // [sequence]: the page, shared with other slots, whose rows the last page before this run must get
-  // first (StateArena::Run::copied_from()), by which a shared page is copied without a launch of its own;
+  // [sequence]: the page, shared with other slots, whose rows the last page before this run must
+  // get first (StateArena::Run::copied_from()), by which a shared page is copied without a launch
+  // of its own;
   // null = none.
   const float* const* copied_from;
   const float* x;
@@ -237,8 +238,8 @@ struct AttendArgs : RowsOfAxis {
   FieldPages key_field;
   FieldPages value_field;
   bool appended;
-  // The weights of head 0, a row's at attention[attention_begin[sequence]] plus the row's place in its
-  // sequence times the keys; null = not wanted.
+  // The weights of head 0, a row's at attention[attention_begin[sequence]] plus the row's place in
+  // its sequence times the keys; null = not wanted.
   const int64_t* attention_begin;  // [q's sequence]
   float* attention;
 };
@@ -307,8 +308,8 @@ struct PredictArgs {
   const float* bias;       // [vocabulary_size]; null = zeros
   const int32_t* targets;  // [first + r]; -1: no log-probability
   const int32_t* counts;   // [first + r]: of candidates
-  // Without `sampling`: the symbols of the row's sequence of choices alone; null = all. Of them those that
-  // are no candidates.
+  // Without `sampling`: the symbols of the row's sequence of choices alone; null = all. Of them
+  // those that are no candidates.
   const int32_t* rows;          // [first + r]: a row of x
   const int32_t* row_sequence;  // [row of x]
   const int32_t* choices_map;   // [sequence of x]

@@ -1,5 +1,5 @@
-// The kernels of all operations, with their launches. operations.cu and the tests' device on the host
-// (tests/kernels/cuda_host/) share it.
+// The kernels of all operations, with their launches. operations.cu and the tests' device on the
+// host (tests/kernels/cuda_host/) share it.
 #ifndef SRU_KERNELS_CUDA_KERNELS_OPERATION_LAUNCH_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_OPERATION_LAUNCH_CUH_
 

@@ -1,15 +1,15 @@
-// How a symbol is picked from a row of logits (program.h's Predict has the equations), by a block, or by a cluster of
-// kBlocks blocks with a part of the row each.
+// How a symbol is picked from a row of logits (program.h's Predict has the equations), by a block,
+// or by a cluster of kBlocks blocks with a part of the row each.
 //
 // Nothing is sorted. The symbols that top_k and top_p leave are those from a key on (logits.cuh),
-// which is found 8 bits at a time: each pass over the row sums what the symbols weigh by the next bits
-// of their places. A place is first how far the logit is below the best one, in 24 bits, then the logit's own
-// bits: the first 8 bits of a logit are its sign and most of its exponent, which are the same for thousands of
-// symbols, and additions to one sum wait for each other. Two or three passes mostly leave one symbol at the
-// border. Symbols weigh 1 each for top_k and n_v for top_p. Of equal logits at the border,
-// the smallest ids stay. The symbol that a number below the sum of all n_v falls on is found by ids:
-// each warp sums a part of the row, and the part that has the symbol is scanned. Weights are whole
-// numbers, so threads may add them in any order.
+// which is found 8 bits at a time: each pass over the row sums what the symbols weigh by the next
+// bits of their places. A place is first how far the logit is below the best one, in 24 bits, then
+// the logit's own bits: the first 8 bits of a logit are its sign and most of its exponent, which
+// are the same for thousands of symbols, and additions to one sum wait for each other. Two or three
+// passes mostly leave one symbol at the border. Symbols weigh 1 each for top_k and n_v for top_p.
+// Of equal logits at the border, the smallest ids stay. The symbol that a number below the sum of
+// all n_v falls on is found by ids: each warp sums a part of the row, and the part that has the
+// symbol is scanned. Weights are whole numbers, so threads may add them in any order.
 #ifndef SRU_KERNELS_CUDA_KERNELS_PICK_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_PICK_CUH_
 

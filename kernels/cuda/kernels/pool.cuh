@@ -5,10 +5,10 @@
 // Rows are read kPoolRows at a time, and before any is written: a store might change what is read
 // next for all that the compiler knows, and each row would wait for memory alone.
 //
-// Bound by memory at large batches: 2 or 4 bytes read a step and dimension, and 4 written where token vectors
-// are wanted. At small ones bound by trips to memory, one for kPoolRows steps. Blocks: sequences x
-// directions x hidden / 256, rounded up per sequence. 32 sequences of 2 x 128 are 32 blocks of 132
-// multiprocessors.
+// Bound by memory at large batches: 2 or 4 bytes read a step and dimension, and 4 written where
+// token vectors are wanted. At small ones bound by trips to memory, one for kPoolRows steps.
+// Blocks: sequences x directions x hidden / 256, rounded up per sequence. 32 sequences of 2 x 128
+// are 32 blocks of 132 multiprocessors.
 #ifndef SRU_KERNELS_CUDA_KERNELS_POOL_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_POOL_CUH_
 

@@ -1,12 +1,14 @@
-// A block, or a cluster of blocks, answers what Predict asks of a row of logits: the logarithm of the sum of
-// exponentials, the target's log-probability, the best candidates, and the symbol that is picked
-// (pick.cuh). Sums are made in an order that depends on the vocabulary alone, so a row's bits are those of either.
+// A block, or a cluster of blocks, answers what Predict asks of a row of logits: the logarithm of
+// the sum of exponentials, the target's log-probability, the best candidates, and the symbol that
+// is picked (pick.cuh). Sums are made in an order that depends on the vocabulary alone, so a row's
+// bits are those of either.
 //
-// A cluster (compute capability 9.0 and later) answers rows of more than kSmallVocabulary symbols where rows are so few that
-// each of its kPredictCluster blocks gets a multiprocessor. Each block has a part of the row, keeps it in its shared memory if it
-// picks, and combines with the others what it finds: the best keys, sums by digit, candidates. Blocks read the others' shared memory
-// between two barriers of the cluster, which all of them reach, since they decide by what they have combined. After the last one
-// nothing of another block is read, so any of them may end.
+// A cluster (compute capability 9.0 and later) answers rows of more than kSmallVocabulary symbols
+// where rows are so few that each of its kPredictCluster blocks gets a multiprocessor. Each block
+// has a part of the row, keeps it in its shared memory if it picks, and combines with the others
+// what it finds: the best keys, sums by digit, candidates. Blocks read the others' shared memory
+// between two barriers of the cluster, which all of them reach, since they decide by what they have
+// combined. After the last one nothing of another block is read, so any of them may end.
 //
 // Candidates are ordered by their keys (logits.cuh). The row has kPredictParts parts, of which the
 // threads know the best keys. The `count`-th best of these is
@@ -14,15 +16,18 @@
 // are few, unless the best are all in a few parts; if they do not fit into shared
 // memory, the candidates are found one after the other.
 //
-// A block that picks copies its row to shared memory, if that is large enough, and walks over it there: up to 8192
-// symbols on every GPU, 37,000 at compute capability 8.0 and 54,000 at 9.0, there 216,000 by a cluster. There the row is adjusted, too; in
-// global memory it stays as the product has left it.
+// A block that picks copies its row to shared memory, if that is large enough, and walks over it
+// there: up to 8192 symbols on every GPU, 37,000 at compute capability 8.0 and 54,000 at 9.0, there
+// 216,000 by a cluster. There the row is adjusted, too; in global memory it stays as the product
+// has left it.
 //
-// Bound by one block's walks over a row, or over a quarter of it: 3 without a pick; with one 2, or up to 8 for each of top_k and top_p, of
-// which 2 or 3 are the rule, and 2 more. A walk reads 4 bytes a logit, from shared memory where the row is kept, else
-// from the second-level cache. A cluster's blocks also wait for each other: 4 times, 3 times more for candidates and 5 for a pick, and twice
-// for each walk of top_k and top_p. Bytes a result: 4 x vocabulary read, times the walks where the row is not kept, and
-// 4 x vocabulary of the bias; 16 written. Blocks: one per row, or 4 of a cluster for up to 33 rows on 132 multiprocessors, so 16 rows are 64.
+// Bound by one block's walks over a row, or over a quarter of it: 3 without a pick; with one 2, or
+// up to 8 for each of top_k and top_p, of which 2 or 3 are the rule, and 2 more. A walk reads 4
+// bytes a logit, from shared memory where the row is kept, else from the second-level cache. A
+// cluster's blocks also wait for each other: 4 times, 3 times more for candidates and 5 for a pick,
+// and twice for each walk of top_k and top_p. Bytes a result: 4 x vocabulary read, times the walks
+// where the row is not kept, and 4 x vocabulary of the bias; 16 written. Blocks: one per row, or 4
+// of a cluster for up to 33 rows on 132 multiprocessors, so 16 rows are 64.
 #ifndef SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
 
@@ -88,8 +93,8 @@ class Candidates {
  private:
   static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
 
-  // Puts the keys among which the candidates are into shared memory, num_keys of the block first, and returns
-  // how many there are; more than kPredictKeys do not fit.
+  // Puts the keys among which the candidates are into shared memory, num_keys of the block first,
+  // and returns how many there are; more than kPredictKeys do not fit.
   __device__ __forceinline__ int Collect(int count, Word64 best) {
     shared_.best[Thread()] = best;
     if (Thread() == 0) {
@@ -177,7 +182,8 @@ class RowAdjustments {
 
   __device__ __forceinline__ bool empty() const { return begin_ == end_; }
 
-  // Replaces a block's logits by adjusted ones, and keeps the former. Each symbol is adjusted once at most.
+  // Replaces a block's logits by adjusted ones, and keeps the former. Each symbol is adjusted once
+  // at most.
   template <int kThreads>
   __device__ __forceinline__ void Apply(const Logits<kThreads>& logits) const {
     for (int i = begin_ + static_cast<int>(threadIdx.x); i < end_; i += kThreads) {

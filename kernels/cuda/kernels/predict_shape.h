@@ -6,21 +6,23 @@
 
 namespace sru::kernels::cuda {
 
-// Threads of a block, for a vocabulary of up to kSmallVocabulary symbols and for a larger one, which
-// takes more loads at a time.
+// Threads of a block, for a vocabulary of up to kSmallVocabulary symbols and for a larger one,
+// which takes more loads at a time.
 inline constexpr int kPredictThreads = 256;
 inline constexpr int kLargePredictThreads = 512;
 inline constexpr int kSmallVocabulary = 8192;
 
 // Blocks of a cluster that answers a row of a larger vocabulary, where rows are few.
 inline constexpr int kPredictCluster = 4;
-// As many rows as have a multiprocessor for each block, and the smallest bucket, most of which may be padding.
+// As many rows as have a multiprocessor for each block, and the smallest bucket, most of which may
+// be padding.
 inline constexpr int MaxClusteredRows(int num_multiprocessors) {
   constexpr int kSmallestBucket = 16;
   const int rows = num_multiprocessors / kPredictCluster;
   return rows > kSmallestBucket ? rows : kSmallestBucket;
 }
-// Parts of a row whose exponentials are summed separately, whatever blocks sum them, so that the bits are the same.
+// Parts of a row whose exponentials are summed separately, whatever blocks sum them, so that the
+// bits are the same.
 template <int kThreads>
 inline constexpr int kRowParts = kThreads == kLargePredictThreads ? kPredictCluster : 1;
 // Symbols of each part but the last one, which may have fewer.

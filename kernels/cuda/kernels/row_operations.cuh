@@ -1,8 +1,9 @@
 // Operations that make each row from a row or two: copies, embeddings, sums, shifts, layer norms. A
 // thread makes one value, except for layer norms and products of rows, of which a warp makes a row.
 //
-// Blocks: rows x width / 128, or rows / 4 where a warp makes a row. The few rows of decoding are bound by the launch. Above
-// each kernel is what bounds it where rows are many, its bytes a result, and its blocks of 132 multiprocessors.
+// Blocks: rows x width / 128, or rows / 4 where a warp makes a row. The few rows of decoding are
+// bound by the launch. Above each kernel is what bounds it where rows are many, its bytes a result,
+// and its blocks of 132 multiprocessors.
 #ifndef SRU_KERNELS_CUDA_KERNELS_ROW_OPERATIONS_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_ROW_OPERATIONS_CUH_
 
@@ -46,7 +47,8 @@ __device__ __forceinline__ bool IsSequence(const AxisHeader* axis, int max_seque
   return b < max_sequences && b < axis->num_sequences;
 }
 
-// Bound by memory: 4 bytes read and 4 written a result, or 2 in bfloat16. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by memory: 4 bytes read and 4 written a result, or 2 in bfloat16. 16 rows of 512 values are
+// 64 blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     CopyRowsKernel(const DependentArgs<CopyRowsArgs> dependent) {
@@ -73,7 +75,8 @@ inline std::vector<CopyRowsArgs> KernelVariants(const CopyRowsArgs& args) {
   return OfBothTypes(args, &CopyRowsArgs::y_dtype);
 }
 
-// Bound by memory, and with positions by float64 instructions: 4 bytes of the table read a result, or 2 in bfloat16, and 4 written. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by memory, and with positions by float64 instructions: 4 bytes of the table read a result,
+// or 2 in bfloat16, and 4 written. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     EmbedRowsKernel(const DependentArgs<EmbedRowsArgs> dependent) {
@@ -107,7 +110,8 @@ inline std::vector<EmbedRowsArgs> KernelVariants(const EmbedRowsArgs& args) {
 }
 
 // A template only so that a header may hold it, as those below.
-// Bound by memory: 4 bytes read and 4 written a result; the bias stays in the cache. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by memory: 4 bytes read and 4 written a result; the bias stays in the cache. 16 rows of 512
+// values are 64 blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     AddBiasKernel(const DependentArgs<AddBiasArgs> dependent) {
@@ -131,7 +135,8 @@ __device__ __forceinline__ float SumAt(const RowSum& sum, int64_t i, int column)
   return sum.a[i] + b;
 }
 
-// Bound by memory: 8 bytes read and 4 written a result; the bias stays in the cache. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by memory: 8 bytes read and 4 written a result; the bias stays in the cache. 16 rows of 512
+// values are 64 blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     AddRowsKernel(const DependentArgs<AddRowsArgs> dependent) {
@@ -207,7 +212,8 @@ __device__ __forceinline__ float* NextRow(const FieldRows& field, int b) {
   return page != nullptr ? page + field.offset : nullptr;
 }
 
-// Bound by memory: 4 bytes read and 4 written a result. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by memory: 4 bytes read and 4 written a result. 16 rows of 512 values are 64 blocks of 132
+// multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     ShiftRowsKernel(const DependentArgs<ShiftRowsArgs> dependent) {
@@ -269,7 +275,9 @@ auto WithKernel(const AppendArgs& args, const Launch& launch) {
   return launch(AppendKernel<float>, PerValue(args.max_rows, args.count * args.width), args);
 }
 
-// Bound by a warp's trips along its row: 8 x width bytes read a result, half of them a vector that a sequence's rows share, and 4 written. 16 rows of 512 values are 4 blocks of 132 multiprocessors.
+// Bound by a warp's trips along its row: 8 x width bytes read a result, half of them a vector that
+// a sequence's rows share, and 4 written. 16 rows of 512 values are 4 blocks of 132
+// multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     RowDotKernel(const DependentArgs<RowDotArgs> dependent) {

@@ -13,7 +13,8 @@
 // At small batches a multiprocessor's scheduler has one warp, and a step takes as long as its
 // instructions. So what a scan writes and its activation are template parameters, and copies are
 // committed and waited for in groups of kScanGroup steps. Multiplications and additions are never
-// contracted (-fmad=false) except where fmaf says so, so that every instantiation gives the same bits.
+// contracted (-fmad=false) except where fmaf says so, so that every instantiation gives the same
+// bits.
 //
 // Bound by memory at large batches: a step of one dimension reads four values and writes one, 20
 // bytes in float32 and 10 in bfloat16. At small batches bound by the instructions of a step, 88 to

@@ -1,8 +1,9 @@
 // Operations that make a row per sequence: states from and to slots, pooling. A thread makes one
 // value and goes over the sequence's rows from the first to the last.
 //
-// Blocks: sequences x width / 128. Bound by the launch where a sequence has one row, as in decoding. Above each kernel is what
-// bounds it otherwise, its bytes a result, and its blocks of 132 multiprocessors.
+// Blocks: sequences x width / 128. Bound by the launch where a sequence has one row, as in
+// decoding. Above each kernel is what bounds it otherwise, its bytes a result, and its blocks of
+// 132 multiprocessors.
 #ifndef SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_
 
@@ -17,7 +18,8 @@
 namespace sru::kernels::cuda {
 
 // A template only so that a header may hold it, as those below.
-// Bound by memory: 4 bytes read and 4 written a result, for every layer of all stacks. 16 sequences of 512 values a layer are 64 blocks of 132 multiprocessors for each layer.
+// Bound by memory: 4 bytes read and 4 written a result, for every layer of all stacks. 16 sequences
+// of 512 values a layer are 64 blocks of 132 multiprocessors for each layer.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     MoveStatesKernel(const __grid_constant__ DependentArgs<MoveStatesArgs> dependent) {
@@ -46,7 +48,8 @@ auto WithKernel(const MoveStatesArgs& args, const Launch& launch) {
   return launch(MoveStatesKernel<float>, PerValue(args.max_sequences, args.columns), args);
 }
 
-// Bound by its steps, one for each row of the sequence: 8 bytes read and 4 written a result, and 8 for the state. 16 sequences of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by its steps, one for each row of the sequence: 8 bytes read and 4 written a result, and 8
+// for the state. 16 sequences of 512 values are 64 blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads) SsruKernel(const DependentArgs<SsruArgs> dependent) {
   const SsruArgs& args = dependent.Await();
@@ -122,7 +125,9 @@ __device__ __forceinline__ float PoolOfRows(Pooling pooling, bool backward, cons
   return PoolEnd(rule, pool, picked, 1.0f / static_cast<float>(length));
 }
 
-// Bound by trips to memory, one for each row of the sequence, or three with weights: 4 bytes read for each row, weights from the cache, and 4 written a result. 16 sequences of 512 values are 64 blocks of 132 multiprocessors.
+// Bound by trips to memory, one for each row of the sequence, or three with weights: 4 bytes read
+// for each row, weights from the cache, and 4 written a result. 16 sequences of 512 values are 64
+// blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     PoolRowsKernel(const DependentArgs<PoolRowsArgs> dependent) {

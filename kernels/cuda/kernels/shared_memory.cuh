@@ -1,5 +1,6 @@
-// Shared memory, asynchronous copies into it (compute capability 8.0 and later), and that of the other blocks of a
-// cluster (9.0 and later). Tests bring their own (tests/kernels/cuda_host/launch_shim.h), which do the same on the host.
+// Shared memory, asynchronous copies into it (compute capability 8.0 and later), and that of the
+// other blocks of a cluster (9.0 and later). Tests bring their own
+// (tests/kernels/cuda_host/launch_shim.h), which do the same on the host.
 #ifndef SRU_KERNELS_CUDA_KERNELS_SHARED_MEMORY_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SHARED_MEMORY_CUH_
 
@@ -81,9 +82,9 @@ inline constexpr bool kHasClusters = true;
 // Ends the launch with an error.
 __device__ __forceinline__ void Trap() { asm volatile("trap;"); }
 
-// Waits for all threads of a cluster of kBlocks blocks, or of the block where that is one. What each has written before,
-// all see. A block must not end while another one may still access its shared memory, so one more of these comes after
-// such accesses.
+// Waits for all threads of a cluster of kBlocks blocks, or of the block where that is one. What
+// each has written before, all see. A block must not end while another one may still access its
+// shared memory, so one more of these comes after such accesses.
 template <int kBlocks>
 __device__ __forceinline__ void SyncBlocks() {
   if constexpr (kBlocks == 1) {

@@ -74,7 +74,8 @@ class Forward {
     return Input<AxisHeader>(layout_.axes[axis].header);
   }
   const int32_t* offsets(AxisId axis) const { return Input<int32_t>(layout_.axes[axis].offsets); }
-  // Arguments of a kernel that makes rows of the operation's axis, or a row for each sequence of one.
+  // Arguments of a kernel that makes rows of the operation's axis, or a row for each sequence of
+  // one.
   template <typename Args>
   Args OfRows() const {
     Args args{};
@@ -118,7 +119,8 @@ class Forward {
 
   Status Start(const OperationArgs& args) { return ws_.stream->RunOperation(args); }
 
-  // y[first_column, ..) = x, for the rows of the operation's axis; y's columns up to `padded_width`.
+  // y[first_column, ..) = x, for the rows of the operation's axis; y's columns up to
+  // `padded_width`.
   CopyRowsArgs Copy(const float* x, int x_stride, int width, int padded_width, int first_column) {
     CopyRowsArgs args{};
     args.header = &header(axis())->rows;

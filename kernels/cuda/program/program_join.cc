@@ -92,8 +92,8 @@ class Joiner {
     return As<ops::Stack>(id) != nullptr && IsPlain(packed_.stacks[packed(id).stack]->input);
   }
 
-  // Whether an operation is a stack whose last layer can write its rows in the storage type, as any other
-  // layer.
+  // Whether an operation is a stack whose last layer can write its rows in the storage type, as any
+  // other layer.
   bool StoresRows(ValueId id) {
     if (As<ops::Stack>(id) == nullptr) return false;
     const PackedStack& stack = *packed_.stacks[packed(id).stack];

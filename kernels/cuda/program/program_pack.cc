@@ -15,8 +15,8 @@
 namespace sru::kernels::cuda {
 namespace {
 
-// Makes the tensors and the lists of a program, operation after operation: as their lists name them,
-// but for the weights of Embed, Linear and Predict, which are packed in ways of their own.
+// Makes the tensors and the lists of a program, operation after operation: as their lists name
+// them, but for the weights of Embed, Linear and Predict, which are packed in ways of their own.
 class ProgramPacker : public ProgramVisitor {
  public:
   ProgramPacker(const Program& program, PackedProgram* packed, const PackOptions& options,
@@ -104,8 +104,9 @@ class ProgramPacker : public ProgramVisitor {
     return together;
   }
 
-  // Whether none of two operations runs without the other, at least in batches with slots: there the keys
-  // and values of rows are wanted for the slots alone, and the queries for what comes of them too.
+  // Whether none of two operations runs without the other, at least in batches with slots: there
+  // the keys and values of rows are wanted for the slots alone, and the queries for what comes of
+  // them too.
   bool RunTogether(ValueId a, ValueId b) const {
     const std::vector<uint64_t>& users = packed_.shape.users;
     return users[a] == users[b] || (users[a] & users[b] & ProgramShape::StateBit(axis())) != 0;
@@ -123,8 +124,8 @@ class ProgramPacker : public ProgramVisitor {
     });
   }
 
-  // Whether all that reads a Linear's value adds its bias to what it reads: fields that it is appended to,
-  // and attention of which it is the query.
+  // Whether all that reads a Linear's value adds its bias to what it reads: fields that it is
+  // appended to, and attention of which it is the query.
   bool ReadersAddBias(ValueId id) const {
     return std::all_of(readers_[id].begin(), readers_[id].end(), [&](ValueId reader) {
       const Operation& operation = program_.operations[reader];

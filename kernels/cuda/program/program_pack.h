@@ -1,6 +1,6 @@
 // A program's weights as the CUDA backend multiplies and reads them, and what follows from the
-// program for its workspaces: packed once on the host, like a stack (packed_stack.h). Immutable once
-// made.
+// program for its workspaces: packed once on the host, like a stack (packed_stack.h). Immutable
+// once made.
 #ifndef SRU_KERNELS_CUDA_PROGRAM_PROGRAM_PACK_H_
 #define SRU_KERNELS_CUDA_PROGRAM_PROGRAM_PACK_H_
 
@@ -34,18 +34,19 @@ struct PackedOperation {
   int stack = -1;         // index into PackedProgram::stacks
   int group = -1;         // of the product
   PackedProduct product;  // its shape is one of the group's; y = x w is float32
-  // Linear operations of the same x that attention alone reads, such as queries, keys and values, are one
-  // product: the first of them has it, with its weights and biases, and their values are columns of its
-  // rows. Of each of them, the first, and where its columns begin.
+  // Linear operations of the same x that attention alone reads, such as queries, keys and values,
+  // are one product: the first of them has it, with its weights and biases, and their values are
+  // columns of its rows. Of each of them, the first, and where its columns begin.
   ValueId first = kNone;  // kNone: it is not one of several
   int column = 0;
   int row_stride = 0;  // of the product's rows; 0 = as of any value
-  // Whether what reads a Linear's value adds its bias: attention to its queries, Append to new rows, an Add,
-  // which alone reads the value then, with its own sum. It saves a launch and a pass over the rows.
+  // Whether what reads a Linear's value adds its bias: attention to its queries, Append to new
+  // rows, an Add, which alone reads the value then, with its own sum. It saves a launch and a pass
+  // over the rows.
   bool adds_bias_later = false;
   ValueId bias_of = kNone;  // of an Add: the Linear
-  // Operations that a later one of the same part does in its own launch (program_join.h), in order: of that
-  // one which they are, and of each of them that it is one.
+  // Operations that a later one of the same part does in its own launch (program_join.h), in order:
+  // of that one which they are, and of each of them that it is one.
   std::vector<ValueId> joined;
   bool is_joined = false;
   // Of a product, or of a stack that begins with one: the layer norm right before it, whose rows
@@ -54,12 +55,14 @@ struct PackedOperation {
   ValueId norm_before = kNone;
   ValueId append_after = kNone;
   ValueId done_by = kNone;
-  // Stacks of one axis whose states are copied together: before the first of them from the slots, which it
-  // lists, and behind the last one to them. Where a stack's are in memory, in values of a sequence.
+  // Stacks of one axis whose states are copied together: before the first of them from the slots,
+  // which it lists, and behind the last one to them. Where a stack's are in memory, in values of a
+  // sequence.
   std::vector<ValueId> states_before, states_after;
   int state_begin = 0;
-  // In which forms the value's rows are in memory: float32, where something reads that or the operation needs
-  // it, and the storage type of products, where that is another one, for these users of the program.
+  // In which forms the value's rows are in memory: float32, where something reads that or the
+  // operation needs it, and the storage type of products, where that is another one, for these
+  // users of the program.
   bool keeps_float = true;
   uint64_t rounded_users = 0;
   bool rounds = false;               // the operation's own launch makes the rounded rows
@@ -115,8 +118,8 @@ struct PackedProgram {
   std::vector<ProductGroup> groups;
   std::vector<FieldUse> field_uses;
   std::vector<FieldPlace> places;  // [field]
-  // Axes whose operations read values of one another, or whose inputs point to one another, are a part
-  // of the program. Parts meet in slots alone, of which each is on one axis of a batch.
+  // Axes whose operations read values of one another, or whose inputs point to one another, are a
+  // part of the program. Parts meet in slots alone, of which each is on one axis of a batch.
   std::vector<int> parts;            // [axis]
   std::vector<uint64_t> part_users;  // [part]: those of its operations (ProgramShape::users)
   std::vector<bool> has_stack;       // [axis]: an operation needs its sequences by length

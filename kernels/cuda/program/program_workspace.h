@@ -1,7 +1,7 @@
 // The memory of one worker for a program: a stream, rows for every value, staging memory for what a
-// batch brings, recorded graphs. All of it is allocated when it is made, once on the device and once on
-// the host; serving adds recorded graphs, which are bounded, and room for the pages of growing fields,
-// which doubles when it is used up. Not thread-safe.
+// batch brings, recorded graphs. All of it is allocated when it is made, once on the device and
+// once on the host; serving adds recorded graphs, which are bounded, and room for the pages of
+// growing fields, which doubles when it is used up. Not thread-safe.
 #ifndef SRU_KERNELS_CUDA_PROGRAM_PROGRAM_WORKSPACE_H_
 #define SRU_KERNELS_CUDA_PROGRAM_PROGRAM_WORKSPACE_H_
 
@@ -31,12 +31,13 @@ inline constexpr size_t kMaxLogitBytes = size_t{64} << 20;
 inline constexpr size_t kMaxMappedCandidateBytes = size_t{16} << 10;
 
 // What a recorded graph of a program depends on. Graphs are recorded of each part of the program
-// (PackedProgram::parts) by itself: sentences that a translator encodes and hypotheses that go on in the
-// same batch take as many graphs as there are buckets of the ones and of the others, and not a graph for
-// each pair. In a part of several axes only the one with the most rows has eight row buckets per
-// doubling; the others, whose spare rows cost little beside it, have powers of two: passages and
-// questions with up to 32,768 tokens of each have 72 by 12 pairs of row counts, of which steady traffic
-// uses a dozen. A cache keeps kMaxGraphs graphs at most, and what comes once is not recorded at all.
+// (PackedProgram::parts) by itself: sentences that a translator encodes and hypotheses that go on
+// in the same batch take as many graphs as there are buckets of the ones and of the others, and not
+// a graph for each pair. In a part of several axes only the one with the most rows has eight row
+// buckets per doubling; the others, whose spare rows cost little beside it, have powers of two:
+// passages and questions with up to 32,768 tokens of each have 72 by 12 pairs of row counts, of
+// which steady traffic uses a dozen. A cache keeps kMaxGraphs graphs at most, and what comes once
+// is not recorded at all.
 struct ProgramBucket {
   int part = 0;
   uint64_t users = 0;     // of the part, of BatchUsers(): outputs that are wanted, axes with slots
@@ -58,9 +59,9 @@ struct ProgramBucket {
   }
 };
 
-// Where what a batch brings to a part of the program is in the part's staging memory, in bytes from its
-// beginning. The same on the host and on the device, and the same for every batch of a bucket, except
-// that the pages, which come last, are as many as they are. One copy brings all of it.
+// Where what a batch brings to a part of the program is in the part's staging memory, in bytes from
+// its beginning. The same on the host and on the device, and the same for every batch of a bucket,
+// except that the pages, which come last, are as many as they are. One copy brings all of it.
 struct ProgramLayout {
   ProgramLayout(const PackedProgram& packed, const ProgramBucket& bucket);
 
@@ -85,7 +86,8 @@ struct ProgramLayout {
   std::vector<Axis> axes;
   std::vector<size_t> inputs;
   std::vector<Predict> predicts;  // [operation]
-  // [operation]: int64_t [sequences], where each one's weights begin, of an Attend whose are wanted.
+  // [operation]: int64_t [sequences], where each one's weights begin, of an Attend whose are
+  // wanted.
   std::vector<size_t> attentions;
   std::vector<Field> fields;  // [PackedProgram::field_uses], of axes with slots
   size_t pages = 0;           // float* [pages]
@@ -163,7 +165,8 @@ class CudaProgramWorkspace : public ProgramWorkspace {
     return states[axis].as<float>() + int64_t{stack.state_begin} * max_sequences_[axis];
   }
 
-  // Room for this many pages in a part's staging memory; what is recorded is dropped if that moves it.
+  // Room for this many pages in a part's staging memory; what is recorded is dropped if that moves
+  // it.
   Status ReservePages(int part, const ProgramLayout& layout, size_t pages);
 
   // Scratch of one operation.

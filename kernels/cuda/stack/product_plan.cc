@@ -18,7 +18,8 @@ namespace {
 constexpr int kReferenceTrials[] = {16, 48, 128, kReferenceRows};
 constexpr size_t kReferenceCandidates = 8;
 constexpr size_t kBucketCandidates = 3;
-// For few rows the library knows the least, and at up to kMaxTimedRows its first guess may take several times the least time.
+// For few rows the library knows the least, and at up to kMaxTimedRows its first guess may take
+// several times the least time.
 constexpr int kFewRows = 16;
 constexpr int kMaxTimedRows = 512;
 constexpr size_t kTimedCandidates = 8;
@@ -246,8 +247,8 @@ class Trial {
     });
   }
 
-  // Rows of k values, in random pairs: the second of a pair is the first times `sign`. The pairs are
-  // at the same places in all rows, so the product of a row of sign 1 and one of sign -1 is 0.
+  // Rows of k values, in random pairs: the second of a pair is the first times `sign`. The pairs
+  // are at the same places in all rows, so the product of a row of sign 1 and one of sign -1 is 0.
   std::vector<float> CancellingRows(int count, float sign) const {
     std::mt19937 random(2);
     std::vector<int> places(shape_.k);
@@ -280,7 +281,8 @@ bool Has(const std::vector<ProductAlgorithm>& algorithms, const ProductAlgorithm
   return std::find(algorithms.begin(), algorithms.end(), algorithm) != algorithms.end();
 }
 
-// Algorithms that give the same bits for any number of rows, and their places among the library's candidates.
+// Algorithms that give the same bits for any number of rows, and their places among the library's
+// candidates.
 struct SameBits {
   std::vector<ProductAlgorithm> algorithms;  // the best for kReferenceRows first
   size_t place_many = kReferenceCandidates;  // for kReferenceRows
@@ -290,8 +292,8 @@ struct SameBits {
   size_t cost() const { return 2 * place_many + place_few; }
 };
 
-// Adds a candidate to those with the same bits, or alone if there are none; not if its bits depend on the
-// rows. `index` is that of its bits, or the number of all.
+// Adds a candidate to those with the same bits, or alone if there are none; not if its bits depend
+// on the rows. `index` is that of its bits, or the number of all.
 Status Sort(const ProductAlgorithm& candidate, Trial& trial, std::vector<SameBits>* all,
             size_t* index) {
   bool same = false;
@@ -313,8 +315,8 @@ Status Sort(const ProductAlgorithm& candidate, Trial& trial, std::vector<SameBit
   return OkStatus();
 }
 
-// The algorithms whose bits a product gets; empty if there are none. No time is measured: every device of a
-// kind must choose the same bits, in this process and in others.
+// The algorithms whose bits a product gets; empty if there are none. No time is measured: every
+// device of a kind must choose the same bits, in this process and in others.
 Status ChooseBits(const ProductShape& shape, Gpu& gpu, Trial& trial,
                   std::vector<ProductAlgorithm>* chosen) {
   std::vector<ProductAlgorithm> many;

@@ -59,8 +59,8 @@ struct StackPass {
   // `label_results` and these themselves, may be in pinned memory of the host.
   float* final_state = nullptr;    // [state_row][layers][output stride]
   float* token_vectors = nullptr;  // [token_row]
-  // In place of token vectors, of a stack whose scan finishes them: those of all tokens in their order, in the
-  // storage type.
+  // In place of token vectors, of a stack whose scan finishes them: those of all tokens in their
+  // order, in the storage type.
   void* output = nullptr;
   float* pooled = nullptr;         // [pool_row]
   float* label_results = nullptr;  // [label_row][logits, probabilities]; needs `pooled`

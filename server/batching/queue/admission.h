@@ -1,6 +1,6 @@
-// Admission: decides whether work may join what a model already has to do, and says why not. The queue
-// of batches (batcher.h) and the scheduler of steps (sequence_scheduler.h) have one each; both tell it
-// what waits and how long that will take. Rules, in this order:
+// Admission: decides whether work may join what a model already has to do, and says why not. The
+// queue of batches (batcher.h) and the scheduler of steps (sequence_scheduler.h) have one each;
+// both tell it what waits and how long that will take. Rules, in this order:
 //   kUnavailable        Stop() was called (kNoWorker), or Close() (kDraining)
 //   kDeadlineExceeded   the deadline has passed already
 //   kResourceExhausted  a bound would be passed (kStreams, kQueueFull), or, with admission by
@@ -8,8 +8,9 @@
 //                       would end after the deadline or, in a queue that stands (kStanding), begin
 //                       after a quarter of the time until then; never while a worker is free and
 //                       nothing waits, and never before something has been measured
-// One caller alone may fill what the bounds allow. Others then find a reserve of half as much beyond them, of which each may take its
-// share by weight: nothing that was accepted has to leave for them.
+// One caller alone may fill what the bounds allow. Others then find a reserve of half as much
+// beyond them, of which each may take its share by weight: nothing that was accepted has to leave
+// for them.
 //
 // Every refusal counts. A refusal for want of room or time comes with a retry delay: the time that
 // the waiting work will take by the measured speed, rounded up to a power of two of milliseconds,
@@ -58,8 +59,8 @@ struct AdmissionOptions {
   int64_t max_streams = std::numeric_limits<int64_t>::max();
   bool by_deadline = true;
   absl::Duration ageing_interval;
-  // The work is done in steps, whose number nobody knows in advance: texts name the bound that would be
-  // passed, and predictions as the least.
+  // The work is done in steps, whose number nobody knows in advance: texts name the bound that
+  // would be passed, and predictions as the least.
   bool in_steps = false;
   std::string field = "sequences";  // of a request, that a text is about
 };
@@ -120,14 +121,14 @@ class Admission {
   Admission(AdmissionOptions options, absl::Time start)
       : options_(std::move(options)), start_(start) {}
 
-  // kInvalidArgument: a request of this size is over what may wait, so that no wait would help. Reads
-  // constants only and needs no mutex.
+  // kInvalidArgument: a request of this size is over what may wait, so that no wait would help.
+  // Reads constants only and needs no mutex.
   static absl::Status CheckSize(const AdmissionOptions& options, const OrderWeight& size);
 
   Verdict Judge(const AdmissionRequest& request, absl::Time now, const AdmissionLoad& load);
 
-  // Smaller goes first. A request rises by one level of priority at each tick of a clock that ticks every
-  // ageing_interval.
+  // Smaller goes first. A request rises by one level of priority at each tick of a clock that ticks
+  // every ageing_interval.
   int64_t Rank(absl::Time time, Priority priority) const {
     absl::Duration rest;
     return absl::IDivDuration(time - start_, options_.ageing_interval, &rest) -
@@ -149,8 +150,8 @@ class Admission {
   // The measured speed that predictions are made with.
   SpeedModel& speed() { return speed_; }
   const SpeedModel& speed() const { return speed_; }
-  // A prediction and what it came to. Only the worst since the last LearnOutcomes() counts, so that a
-  // batch of many requests counts once.
+  // A prediction and what it came to. Only the worst since the last LearnOutcomes() counts, so that
+  // a batch of many requests counts once.
   void AddOutcome(double predicted_seconds, absl::Time arrival, absl::Time deadline,
                   absl::Time now);
   void LearnOutcomes();

@@ -231,7 +231,8 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
   OrderWeight ahead = queue == nullptr ? OrderWeight() : queue->order.Before(key);
   OrderWeight work = ahead;
   work += request.size;
-  // Other flows' requests of a higher priority go before it, and those of the same priority as far as their share allows.
+  // Other flows' requests of a higher priority go before it, and those of the same priority as far
+  // as their share allows.
   OrderWeight others;
   for (int c = static_cast<int>(request.priority); c < kClasses; ++c) {
     OrderWeight rest = waiting_.of[c];

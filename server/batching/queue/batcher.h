@@ -9,10 +9,12 @@
 // wait for more. It then starts when the oldest waiting request has waited that long, a full batch
 // is waiting, a longer wait would make a request miss its deadline, or the batcher is closed.
 //
-// Callers share the queue by weight (fair_order.h); what follows is the order of one caller's requests, and of all of them if nothing
-// tells callers apart. While several callers use the queue, batches are small: they take about kPiece, or more if the work for each
-// batch would be much of that. Callers of whom little waits, at most an eighth of such a batch, then share no batch with those who have
-// more: their calls would only wait for the others' work. They need not wait for a worker either: see TryTakeLittleBatch().
+// Callers share the queue by weight (fair_order.h); what follows is the order of one caller's
+// requests, and of all of them if nothing tells callers apart. While several callers use the queue,
+// batches are small: they take about kPiece, or more if the work for each batch would be much of
+// that. Callers of whom little waits, at most an eighth of such a batch, then share no batch with
+// those who have more: their calls would only wait for the others' work. They need not wait for a
+// worker either: see TryTakeLittleBatch().
 //
 // Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
 // tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
@@ -28,16 +30,16 @@
 //                       max_batch_tokens, or alone more than the queue may hold
 //   kUnavailable        Close() was called (kDraining), or Stop() (kNoWorker)
 //   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (kQueueFull; admission.h
-//                       says what a caller may have beyond it), or, with admission by deadline, the request cannot finish in time by the
-//                       measured speed of the model (kDeadline; speed_model.h): never while a
-//                       worker is free and nothing waits, and never before a batch has been
-//                       measured
+//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (kQueueFull;
+//                       admission.h says what a caller may have beyond it), or, with admission by
+//                       deadline, the request cannot finish in time by the measured speed of the
+//                       model (kDeadline; speed_model.h): never while a worker is free and nothing
+//                       waits, and never before a batch has been measured
 // The reasons in parentheses are those of reject_reason.h. A request is consumed if and only if the
 // status is OK; then its `done` is called exactly once.
 //
-// Submit() may throw std::bad_alloc, and then has not taken the request. Everywhere else that ends the
-// process.
+// Submit() may throw std::bad_alloc, and then has not taken the request. Everywhere else that ends
+// the process.
 //
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
 // nothing. Sequences that are in a batch are computed, unless the batch waits for a core meanwhile
@@ -79,8 +81,9 @@
 
 namespace sru::server::batching {
 
-// One sequence. What is to be computed of it, and where its results go, is known to those who submit it and to the
-// BatchRunner that computes it (batch_runner.h), which know what derives from this.
+// One sequence. What is to be computed of it, and where its results go, is known to those who
+// submit it and to the BatchRunner that computes it (batch_runner.h), which know what derives from
+// this.
 struct SequenceTask {
   int num_tokens = 0;  // at least 1
 
@@ -188,7 +191,8 @@ class Batcher : private AdmissionLoad {
                                                          const Clock* clock);
   ~Batcher() override;
 
-  // See above. The status has a retry delay (admission.h, server/base/retry.h) if the request is refused because of the queue's bounds or its deadline.
+  // See above. The status has a retry delay (admission.h, server/base/retry.h) if the request is
+  // refused because of the queue's bounds or its deadline.
   absl::StatusOr<RequestHandle> Submit(BatchRequest&& request);
 
   // What Submit() would say now to a request of this size. The service asks before it pays for
@@ -204,8 +208,8 @@ class Batcher : private AdmissionLoad {
   // that waits for a core leaves them out. May be called at any time, also after `done`.
   void Cancel(const RequestHandle& handle) noexcept;
 
-  // `wakes_later` is asked at each Submit(). True: it has brought about that TryTakeBatch() or Wake() is
-  // called soon, so that no worker need be woken now. Call it before the first Submit().
+  // `wakes_later` is asked at each Submit(). True: it has brought about that TryTakeBatch() or
+  // Wake() is called soon, so that no worker need be woken now. Call it before the first Submit().
   void SetWakesLater(std::function<bool()> wakes_later) { wakes_later_ = std::move(wakes_later); }
   // Wakes a worker if there is work for it.
   void Wake();
@@ -213,13 +217,15 @@ class Batcher : private AdmissionLoad {
   // The next batch if one may start now, else null. First answers what has expired. Never blocks:
   // tests and a fake clock drive this. The batch's queue time ends here.
   std::unique_ptr<Batch> TryTakeBatch();
-  // Likewise for a thread that has little time. The batch is all that waits if that takes at most kShortBatch by the measured speed, half of it if
-  // several requests take at most twice as long, so that answers are on their way while the rest is computed; else there is none. No worker is woken for
-  // the rest (Batch::left_some()): the caller comes back for it, or calls Wake().
+  // Likewise for a thread that has little time. The batch is all that waits if that takes at most
+  // kShortBatch by the measured speed, half of it if several requests take at most twice as long,
+  // so that answers are on their way while the rest is computed; else there is none. No worker is
+  // woken for the rest (Batch::left_some()): the caller comes back for it, or calls Wake().
   std::unique_ptr<Batch> TryTakeShortBatch();
-  // Likewise for a thread that must not wait, while all workers are busy: the next batch, if it is of callers who go first, of whom little
-  // waits (see above) and no more than `most`, and of whose flows `may_go` says so; it is asked with the lock held. With `urgent` only if
-  // another caller has more waiting, behind which they would wait. No worker is woken for the rest.
+  // Likewise for a thread that must not wait, while all workers are busy: the next batch, if it is
+  // of callers who go first, of whom little waits (see above) and no more than `most`, and of whose
+  // flows `may_go` says so; it is asked with the lock held. With `urgent` only if another caller
+  // has more waiting, behind which they would wait. No worker is woken for the rest.
   std::unique_ptr<Batch> TryTakeLittleBatch(const OrderWeight& most, bool urgent,
                                             const std::function<bool(const Flow*)>& may_go);
 
@@ -320,7 +326,8 @@ class Batcher : private AdmissionLoad {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The tokens of a short batch (TryTakeShortBatch()); 0 if there is none.
   int ShortBatchTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no batch may start. One sequence goes even if it has more than `most_tokens`. With `little`: as TryTakeLittleBatch() has it.
+  // Null if no batch may start. One sequence goes even if it has more than `most_tokens`. With
+  // `little`: as TryTakeLittleBatch() has it.
   struct Little {
     OrderWeight most;
     const std::function<bool(const Flow*)>& may_go;

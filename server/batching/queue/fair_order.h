@@ -1,21 +1,26 @@
-// FairOrder: whose work a queue takes next. Each caller's work is a flow (flow.h); flows share what the queue gives by weight.
+// FairOrder: whose work a queue takes next. Each caller's work is a flow (flow.h); flows share what
+// the queue gives by weight.
 //
-// Start-time fair queuing: each flow has a virtual time, which moves on by rows / weight when `rows` of it (tokens, or rows of a step)
-// are taken. Of the flows that have work, the one with the least virtual time goes next. One that comes back after a pause begins at
-// the virtual time of the queue, so that nobody saves up for later, and whoever has had more than others waits until they have caught
-// up. So of two flows f and g that have work all the time, whatever they send,
+// Start-time fair queuing: each flow has a virtual time, which moves on by rows / weight when
+// `rows` of it (tokens, or rows of a step) are taken. Of the flows that have work, the one with the
+// least virtual time goes next. One that comes back after a pause begins at the virtual time of the
+// queue, so that nobody saves up for later, and whoever has had more than others waits until they
+// have caught up. So of two flows f and g that have work all the time, whatever they send,
 //
 //   |rows(f) / weight(f) - rows(g) / weight(g)| <= most(f) / weight(f) + most(g) / weight(g),
 //
-// where `most` is the largest piece that is taken at a time, and up to a batch of each worker, which was taken before one of them came.
-// One flow alone gets everything.
+// where `most` is the largest piece that is taken at a time, and up to a batch of each worker,
+// which was taken before one of them came. One flow alone gets everything.
 //
-// The priority of the work comes before the share: a higher class goes first, and each class has virtual times of its own. A flow competes
-// in the highest class of which a piece of it waits, whichever piece is its next one: otherwise low ones that have become old, which go
-// first within a flow, would keep its others from their share. Within a flow, its owner chooses the order. A flow that has waited for kOverdueIntervals ageing intervals
-// without being given anything goes next once, whatever its class, so that it moves even under a flood of the highest.
+// The priority of the work comes before the share: a higher class goes first, and each class has
+// virtual times of its own. A flow competes in the highest class of which a piece of it waits,
+// whichever piece is its next one: otherwise low ones that have become old, which go first within a
+// flow, would keep its others from their share. Within a flow, its owner chooses the order. A flow
+// that has waited for kOverdueIntervals ageing intervals without being given anything goes next
+// once, whatever its class, so that it moves even under a flood of the highest.
 //
-// Not thread-safe: its owner's mutex guards it. Taking a piece is O(log n) with n flows that have work, a batch O(n) besides.
+// Not thread-safe: its owner's mutex guards it. Taking a piece is O(log n) with n flows that have
+// work, a batch O(n) besides.
 #ifndef SRU_SERVER_BATCHING_QUEUE_FAIR_ORDER_H_
 #define SRU_SERVER_BATCHING_QUEUE_FAIR_ORDER_H_
 
@@ -37,7 +42,8 @@ namespace sru::server::batching {
 
 inline constexpr int kClasses = 3;  // of Priority
 inline constexpr int kOverdueIntervals = 3;
-// For so long after two flows have met, work is taken in small pieces, since the next call of a flow may come at any time.
+// For so long after two flows have met, work is taken in small pieces, since the next call of a
+// flow may come at any time.
 inline constexpr absl::Duration kContest = absl::Seconds(1);
 
 // The waiting work, by priority.
@@ -71,7 +77,8 @@ class FairOrder {
   explicit FairOrder(absl::Duration ageing_interval)
       : patience_(kOverdueIntervals * ageing_interval) {}
 
-  // The share of a flow, for as long as it has pieces or users. May throw std::bad_alloc; Insert() and Erase() do not.
+  // The share of a flow, for as long as it has pieces or users. May throw std::bad_alloc; Insert()
+  // and Erase() do not.
   Share* Join(const FlowHandle& flow) {
     if (shares_.size() > 2 * active_.size() + kManyIdle) Forget();
     const auto found = shares_.find(flow.get());
@@ -150,8 +157,8 @@ class FairOrder {
       if (least < kNever) times_[c] = std::max(times_[c], least);
     }
   }
-  // The following choose its pieces: Clear(), Add() for each flow that has one, Start(), and then for as long as there is a Next() Took()
-  // and Replace(), or Pop().
+  // The following choose its pieces: Clear(), Add() for each flow that has one, Start(), and then
+  // for as long as there is a Next() Took() and Replace(), or Pop().
   void Clear() { turns_.clear(); }
   // `piece`: what it would give next, of that priority and that number among all arrivals.
   void Add(Share* share, Priority priority, uint64_t number) {
@@ -214,7 +221,8 @@ class FairOrder {
     return {overdue ? share->waits_since : absl::InfiniteFuture(), level,
             std::max(share->starts[level], times_[level]), number, share};
   }
-  // Drops the shares of idle flows that no longer matter, or of all idle flows if there are too many.
+  // Drops the shares of idle flows that no longer matter, or of all idle flows if there are too
+  // many.
   void Forget() {
     const bool all = shares_.size() > active_.size() + kMostIdle;
     absl::erase_if(shares_, [&](const auto& entry) {

@@ -1,7 +1,9 @@
-// Flow: the work of one caller, as queues see it. Queues of the same model's batches and steps share their workers between flows by
-// weight (fair_order.h). A null pointer stands for the one flow of all whom nothing tells apart.
+// Flow: the work of one caller, as queues see it. Queues of the same model's batches and steps
+// share their workers between flows by weight (fair_order.h). A null pointer stands for the one
+// flow of all whom nothing tells apart.
 //
-// There is one object per caller: queues compare flows by address, and keep one alive while they remember its work.
+// There is one object per caller: queues compare flows by address, and keep one alive while they
+// remember its work.
 #ifndef SRU_SERVER_BATCHING_QUEUE_FLOW_H_
 #define SRU_SERVER_BATCHING_QUEUE_FLOW_H_
 
@@ -22,8 +24,8 @@ class Flow {
   Flow& operator=(const Flow&) = delete;
 
   const std::string& id() const { return id_; }
-  // Greater than 0: a flow of weight 2 gets twice the work of one of weight 1 while both have work waiting. Work that is taken later
-  // counts by a changed weight.
+  // Greater than 0: a flow of weight 2 gets twice the work of one of weight 1 while both have work
+  // waiting. Work that is taken later counts by a changed weight.
   double weight() const { return weight_.load(std::memory_order_relaxed); }
   void set_weight(double weight) { weight_.store(weight, std::memory_order_relaxed); }
 

@@ -8,11 +8,12 @@
 // numbers cannot be told apart; then the time is assumed to be proportional to the tokens, a
 // cautious choice that the first larger batch corrects.
 //
-// Where a batch is computed by a thread, it is the thread's processor time that is divided so: other threads interrupt it, for longer than
-// a small batch takes, which would look like a large fixed part. The times of day are larger by the median of their ratios.
+// Where a batch is computed by a thread, it is the thread's processor time that is divided so:
+// other threads interrupt it, for longer than a small batch takes, which would look like a large
+// fixed part. The times of day are larger by the median of their ratios.
 //
-// A batch waits for a core beside other models' batches. The next one is taken to wait for the median
-// of the last kWindow.
+// A batch waits for a core beside other models' batches. The next one is taken to wait for the
+// median of the last kWindow.
 //
 // What the batches' times do not show (other threads on the same cores, the work of answering, how
 // a request falls between two batches, requests that arrive later and go first) is learnt from
@@ -38,7 +39,8 @@ class SpeedModel {
   // False until the first batch: nothing can be predicted.
   bool known() const { return count_ > 0; }
 
-  // The batch was computed in `seconds`, after it had waited for a core for `waited`. For `interrupted` of the seconds its thread did not run.
+  // The batch was computed in `seconds`, after it had waited for a core for `waited`. For
+  // `interrupted` of the seconds its thread did not run.
   void AddBatch(int64_t tokens, double seconds, double waited = 0, double interrupted = 0) {
     samples_[count_ % kWindow] = {static_cast<double>(tokens), std::max(seconds, kMinSeconds),
                                   waited, std::max(seconds - interrupted, kMinSeconds)};
@@ -61,7 +63,8 @@ class SpeedModel {
   // So many tokens take as long as a batch does besides its tokens; 0 if that is not known.
   double FixedTokens() const { return per_token_ > 0 ? fixed_ / per_token_ : 0; }
 
-  // The most tokens of a batch that takes no longer than `seconds` if nothing interrupts it; more if a batch's fixed cost would otherwise exceed a tenth of its time.
+  // The most tokens of a batch that takes no longer than `seconds` if nothing interrupts it; more
+  // if a batch's fixed cost would otherwise exceed a tenth of its time.
   int64_t TokensWithin(double seconds) const {
     constexpr double kMost = 1e9;
     if (per_token_ <= 0) return static_cast<int64_t>(kMost);

@@ -145,7 +145,8 @@ void Places::Attach(ScheduledSequence* s, absl::Time now) {
   OrderNode* const node = s->order();
   const int64_t rank = s->trying ? kTryingRank : admission_->Rank(s->arrival, s->priority);
   node->key = {rank, s->deadline, s->number};
-  // In place of a number of sequences, the rows that follow; those of what has begun are in begun_later.
+  // In place of a number of sequences, the rows that follow; those of what has begun are in
+  // begun_later.
   node->weight = {s->need.rows, s->begun ? 0 : s->later};
   FedTree(*s).Insert(node);
   CountFed(s, 1);

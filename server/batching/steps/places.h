@@ -1,9 +1,9 @@
-// Places: where each sequence of a scheduler is, and how much is where: what waits for prefill, what
-// decodes, what is paused or starved, what has begun on which device, which steps run. It decides nothing;
-// starvation.h and step_composer.h do, by what it says.
+// Places: where each sequence of a scheduler is, and how much is where: what waits for prefill,
+// what decodes, what is paused or starved, what has begun on which device, which steps run. It
+// decides nothing; starvation.h and step_composer.h do, by what it says.
 //
-// Not thread-safe: the scheduler's mutex guards it. The arrival of a sequence, its end and a portion of
-// prefill take O(log n) operations, a row of a sequence that decodes O(1).
+// Not thread-safe: the scheduler's mutex guards it. The arrival of a sequence, its end and a
+// portion of prefill take O(log n) operations, a row of a sequence that decodes O(1).
 #ifndef SRU_SERVER_BATCHING_STEPS_PLACES_H_
 #define SRU_SERVER_BATCHING_STEPS_PLACES_H_
 

@@ -1,8 +1,9 @@
-// ScheduledSequence: a sequence that the scheduler of steps has accepted, with what the parts of the
-// scheduler (places.h, starvation.h, step_composer.h) know of it; and Step, what a worker runs of some.
+// ScheduledSequence: a sequence that the scheduler of steps has accepted, with what the parts of
+// the scheduler (places.h, starvation.h, step_composer.h) know of it; and Step, what a worker runs
+// of some.
 //
-// All fields are guarded by the scheduler's mutex, except `sequence` and last_tokens, which the step that it is
-// in uses, and what is constant once it is accepted.
+// All fields are guarded by the scheduler's mutex, except `sequence` and last_tokens, which the
+// step that it is in uses, and what is constant once it is accepted.
 #ifndef SRU_SERVER_BATCHING_STEPS_SCHEDULED_SEQUENCE_H_
 #define SRU_SERVER_BATCHING_STEPS_SCHEDULED_SEQUENCE_H_
 
@@ -49,8 +50,8 @@ class ScheduledSequence : public OrderHook, public ExpiryHook {
   int branches = 1;            // as the request says
   int64_t all_later = 0;       // rows by which it is expected to go on, with result_at_end
   double predicted_seconds = 0;
-  // Of the sequences that were submitted together, null for a single one: one of them has failed, and their
-  // call has been counted.
+  // Of the sequences that were submitted together, null for a single one: one of them has failed,
+  // and their call has been counted.
   std::shared_ptr<bool> call_failed;
 
   Place place = Place::kNowhere;

@@ -32,8 +32,8 @@ struct SchedulerOptions {
   int64_t max_waiting_rows = 65536;  // to be fed, of all sequences; at least 1
   // Sequences that have not begun; at least 1.
   int64_t max_waiting_sequences = std::numeric_limits<int64_t>::max();
-  // SequenceRequest::branches of the sequences that have begun on a device; a single one may have more.
-  // At least 1.
+  // SequenceRequest::branches of the sequences that have begun on a device; a single one may have
+  // more. At least 1.
   int64_t max_begun_branches = std::numeric_limits<int64_t>::max();
   bool result_at_end = false;
   SchedulerWords words;

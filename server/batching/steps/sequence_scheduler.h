@@ -1,36 +1,38 @@
 // SequenceScheduler: decides which sequences of one model take part in the next step.
 //
-// A sequence (step_runner.h) is fed first, such as a prompt, and then goes on by one row per branch and
-// step until it ends. A worker takes a step, runs it and hands it back; a sequence is in one step at
-// a time, and may join or leave at any of them.
+// A sequence (step_runner.h) is fed first, such as a prompt, and then goes on by one row per branch
+// and step until it ends. A worker takes a step, runs it and hands it back; a sequence is in one
+// step at a time, and may join or leave at any of them.
 //
 // A step takes first the sequences that decode, those that have been ready longest first, and then
 // portions of what is fed, in the batcher's order: priority level with ageing, then deadline, then
-// arrival. A level of priority counts as one ageing_interval of waiting in both. A step holds at most
-// max_step_tokens rows. Beside sequences that decode, what is fed is bounded so that the step takes at
-// most kSlowestStep times as long as without it by the measured speed, or kLeastPortion rows; some room
-// is always left for it. Alone, it takes the whole step. What can only be fed whole (StepNeed::whole) is
-// not bounded in this way if it is the first of a step to be fed: room is left for all of it, or, if that
-// is more than half of a step, it takes turns with what decodes.
+// arrival. A level of priority counts as one ageing_interval of waiting in both. A step holds at
+// most max_step_tokens rows. Beside sequences that decode, what is fed is bounded so that the step
+// takes at most kSlowestStep times as long as without it by the measured speed, or kLeastPortion
+// rows; some room is always left for it. Alone, it takes the whole step. What can only be fed whole
+// (StepNeed::whole) is not bounded in this way if it is the first of a step to be fed: room is left
+// for all of it, or, if that is more than half of a step, it takes turns with what decodes.
 //
-// Callers share the steps by weight (fair_order.h), in rows; the above is the order of one caller's sequences. While several callers
-// compete, the sequences of a step that decode take about kStepPiece, or more where each step takes much of that by itself.
+// Callers share the steps by weight (fair_order.h), in rows; the above is the order of one caller's
+// sequences. While several callers compete, the sequences of a step that decode take about
+// kStepPiece, or more where each step takes much of that by itself.
 //
 // With several workers a second step starts only beside one of rows_per_step rows, or for what is
 // fed: what fits into one step takes little longer together than alone. A sequence stays on the
 // device on which it began.
 //
 // Admission is the batcher's (batcher.h), by the time of the first result. Where results
-// come at the end only (SchedulerOptions::result_at_end), it is by the time of the end. Sequences may be
-// submitted together, and are admitted or refused together then.
+// come at the end only (SchedulerOptions::result_at_end), it is by the time of the end. Sequences
+// may be submitted together, and are admitted or refused together then.
 //
-// Where sequences are short (SchedulerOptions::max_begun_branches), no more begin than decode in a step
-// together: those that have begun end sooner and hold less memory, and those that wait hold none. One of
-// high priority, or of a caller of whom nothing has begun, begins until there are twice as many.
+// Where sequences are short (SchedulerOptions::max_begun_branches), no more begin than decode in a
+// step together: those that have begun end sooner and hold less memory, and those that wait hold
+// none. One of high priority, or of a caller of whom nothing has begun, begins until there are
+// twice as many.
 //
-// A sequence ends when it says so, at its deadline, when it is cancelled, or with an error of its own.
-// What is in a step at that moment ends with the step. A paused one takes no step and keeps its memory;
-// its deadline still runs.
+// A sequence ends when it says so, at its deadline, when it is cancelled, or with an error of its
+// own. What is in a step at that moment ends with the step. A paused one takes no step and keeps
+// its memory; its deadline still runs.
 //
 // Memory: starvation.h.
 //
@@ -73,9 +75,9 @@ class SequenceScheduler {
                                                                    const Clock* clock);
   ~SequenceScheduler();
 
-  // The next five are those of StepService. The requests are consumed if and only if the status is OK; then
-  // End() of each sequence is called from FinishStep(), TryTakeStep(), TakeStep(), Cancel(), Suspend() or
-  // LoseDevice().
+  // The next five are those of StepService. The requests are consumed if and only if the status is
+  // OK; then End() of each sequence is called from FinishStep(), TryTakeStep(), TakeStep(),
+  // Cancel(), Suspend() or LoseDevice().
   absl::StatusOr<std::vector<SequenceHandle>> Submit(std::vector<SequenceRequest>&& requests);
   absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
                               absl::Time deadline, const Flow* flow = nullptr);
@@ -83,25 +85,25 @@ class SequenceScheduler {
   void Pause(const SequenceHandle& handle);
   void Resume(const SequenceHandle& handle);
 
-  // The next step of that device if one may start now, else null. First ends what has expired. Never
-  // blocks.
+  // The next step of that device if one may start now, else null. First ends what has expired.
+  // Never blocks.
   std::unique_ptr<Step> TryTakeStep(int device = 0);
   // Blocks until there is one, and ends what expires meanwhile. Returns null once the scheduler is
   // closed and every sequence has ended, or the device has been lost.
   std::unique_ptr<Step> TakeStep(int device = 0);
-  // Hands a step back; `status` is what StepRunner::Run() returned. Then, without the lock and after
-  // the next step may have been taken, delivers what the step resulted in.
+  // Hands a step back; `status` is what StepRunner::Run() returned. Then, without the lock and
+  // after the next step may have been taken, delivers what the step resulted in.
   void FinishStep(std::unique_ptr<Step> step, const absl::Status& status, absl::Duration compute);
 
-  // The device has failed: its workers leave. Steps of it that run must end with kUnavailable. Without
-  // a device left, every sequence ends and Submit() refuses (kNoWorker), with kUnavailable and
-  // `status`'s message.
+  // The device has failed: its workers leave. Steps of it that run must end with kUnavailable.
+  // Without a device left, every sequence ends and Submit() refuses (kNoWorker), with kUnavailable
+  // and `status`'s message.
   void LoseDevice(int device, const absl::Status& status);
 
   // From now on Submit() gives kUnavailable (kDraining).
   void Close();
-  // Tells every sequence to stop (StepSequence::Suspend()) and runs what it needs for that, paused ones
-  // too. `status`, which must not be OK, is what they end with. Implies Close().
+  // Tells every sequence to stop (StepSequence::Suspend()) and runs what it needs for that, paused
+  // ones too. `status`, which must not be OK, is what they end with. Implies Close().
   void Suspend(const absl::Status& status);
 
   StepStats stats() const;
@@ -132,9 +134,11 @@ class SequenceScheduler {
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return admission_.closed() && places_.levels().live == 0;
   }
-  // Wakes workers for what may start. One step of `device` is left to a worker that comes by itself.
+  // Wakes workers for what may start. One step of `device` is left to a worker that comes by
+  // itself.
   void Wake(int device = kAnyDevice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sleeping workers look again when the new first deadline passes: an expired sequence may have kept others from beginning.
+  // Sleeping workers look again when the new first deadline passes: an expired sequence may have
+  // kept others from beginning.
   void WakeForExpiry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (IdleWorkers& workers : workers_) workers.work.SignalAll();

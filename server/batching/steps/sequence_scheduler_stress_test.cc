@@ -1,7 +1,7 @@
-// Many real threads submit, pause, resume, cancel, run out of time, run steps, find no memory and lose a
-// device at random. Each accepted sequence must end exactly once, with a status that can be explained,
-// and its tokens must be those of an undisturbed run. Meant for the thread sanitizer as much as for its
-// assertions.
+// Many real threads submit, pause, resume, cancel, run out of time, run steps, find no memory and
+// lose a device at random. Each accepted sequence must end exactly once, with a status that can be
+// explained, and its tokens must be those of an undisturbed run. Meant for the thread sanitizer as
+// much as for its assertions.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>

@@ -1,8 +1,8 @@
-// Starvation: what happens to sequences for which a step had no memory. They wait until another one ends,
-// or kAllocationRetry, and are tried again, one first and twice as many after each success; what has not
-// begun waits behind them. When all that could go on waits for memory, the last to arrive is preempted: it
-// gives up its own, to be computed again later. A sequence that finds no room although no other one of
-// this model holds any gives up after kLoneWait.
+// Starvation: what happens to sequences for which a step had no memory. They wait until another one
+// ends, or kAllocationRetry, and are tried again, one first and twice as many after each success;
+// what has not begun waits behind them. When all that could go on waits for memory, the last to
+// arrive is preempted: it gives up its own, to be computed again later. A sequence that finds no
+// room although no other one of this model holds any gives up after kLoneWait.
 //
 // Not thread-safe: the scheduler's mutex guards it.
 #ifndef SRU_SERVER_BATCHING_STEPS_STARVATION_H_
@@ -21,7 +21,8 @@ class Starvation {
   // `places` must outlive it.
   explicit Starvation(Places* places) : places_(*places) {}
 
-  // A sequence that has just been returned found no memory. False if it is to end: there will be none.
+  // A sequence that has just been returned found no memory. False if it is to end: there will be
+  // none.
   bool Starve(ScheduledSequence* s, absl::Time now);
   // Memory has been given back: tries the first `count` again.
   void Revive(int64_t count, absl::Time now);
@@ -30,8 +31,8 @@ class Starvation {
     return places_.starved().empty() ? absl::InfiniteFuture() : retry_at_;
   }
   void Retry(absl::Time now);
-  // A step has come back in which `tried` sequences were tried again, `in_vain` if one found no memory
-  // again. At most `most` are tried together.
+  // A step has come back in which `tried` sequences were tried again, `in_vain` if one found no
+  // memory again. At most `most` are tried together.
   void OnStepEnd(int64_t tried, bool in_vain, int64_t most, absl::Time now);
 
  private:

@@ -50,7 +50,8 @@ void StepComposer::AddDecoding(Step* step, int64_t most_rows, int64_t most_seque
   for (FlowPlaces* flow = flows.Next(); flow != nullptr; flow = flows.Next()) {
     const FlowPlaces::Device& there = flow->devices[step->device()];
     ScheduledSequence* const best = there.NextDecoding();
-    // A sequence of more branches than a step has room for gets one to itself; the runner divides it.
+    // A sequence of more branches than a step has room for gets one to itself; the runner divides
+    // it.
     const bool fits = best->need.rows <= most_rows && best->need.branches <= most_sequences;
     if (!fits && !step->shares().empty()) {
       flows.Pop();
@@ -158,7 +159,8 @@ std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
   const int64_t budget = options_.max_step_tokens;
   const ScheduledSequence* const next = NextFed(device_index);
   const bool feed = next != nullptr;
-  // Room that is left for what is fed. With room for one row only, or for little else, the two take turns.
+  // Room that is left for what is fed. With room for one row only, or for little else, the two take
+  // turns.
   int64_t left_rows = feed ? std::clamp<int64_t>(budget / 4, 1, kLeastPortion) : 0;
   if (feed && next->need.whole) left_rows = std::max(left_rows, next->need.rows);
   const int64_t left_sequences = feed ? 1 : 0;
@@ -287,8 +289,8 @@ double StepComposer::SecondsToResult(const OrderWeight& ahead, int64_t rows,
 }
 
 double StepComposer::SecondsToEnd(const OrderWeight& ahead, const AdmissionRequest& request) const {
-  // The rows of all that has begun and of what begins earlier come before, as far as they fit into the
-  // same steps.
+  // The rows of all that has begun and of what begins earlier come before, as far as they fit into
+  // the same steps.
   const SpeedModel& speed = decode_speed_.known() ? decode_speed_ : admission_.speed();
   const int64_t in_step = std::min(options_.max_step_tokens, options_.max_step_sequences);
   const int64_t all = places_.levels().begun_later + ahead.sequences + request.later_rows;

@@ -1,5 +1,5 @@
-// StepComposer: which sequences of a scheduler take part in the next step of a device, by the rules of
-// sequence_scheduler.h, and how long new ones will take beside those that are there.
+// StepComposer: which sequences of a scheduler take part in the next step of a device, by the rules
+// of sequence_scheduler.h, and how long new ones will take beside those that are there.
 //
 // Not thread-safe: the scheduler's mutex guards it.
 #ifndef SRU_SERVER_BATCHING_STEPS_STEP_COMPOSER_H_
@@ -63,8 +63,8 @@ class StepComposer : public AdmissionLoad {
   const SchedulerOptions& options_;
   Places& places_;
   Admission& admission_;
-  // Of steps that fed no sequences. Those that did are in admission_: apart, since after many steps of a
-  // few rows one model would not know any more how long a large one takes.
+  // Of steps that fed no sequences. Those that did are in admission_: apart, since after many steps
+  // of a few rows one model would not know any more how long a large one takes.
   SpeedModel decode_speed_;
 };
 

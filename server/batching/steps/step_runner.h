@@ -18,8 +18,8 @@ struct StepNeed {
   bool cut_off = false;  // `done`, but only because of Suspend()
   // Its first result is there: what a caller waits for in the beginning.
   bool has_result = false;
-  // It goes on by one row per branch, all of them in one step. Else it is being fed, such as a prompt,
-  // in portions of any size, or with `whole` in one of all rows.
+  // It goes on by one row per branch, all of them in one step. Else it is being fed, such as a
+  // prompt, in portions of any size, or with `whole` in one of all rows.
   bool decoding = false;
   bool whole = false;
   int64_t rows = 0;  // that it can be fed; at least 1 unless `done`
@@ -37,14 +37,14 @@ struct StepTimes {
 // What a step has come to for a sequence, for metrics and predictions.
 struct StepProgress {
   int new_tokens = 0;
-  // Of a sequence that is done now and had to be decoded: in how many steps, for how many rows that it was
-  // fed first.
+  // Of a sequence that is done now and had to be decoded: in how many steps, for how many rows that
+  // it was fed first.
   int steps = 0;
   int fed_rows = 0;
 };
 
-// Not thread-safe, except for Deliver() and End(): its scheduler or the runner of the step that it is in
-// calls it. What the scheduler calls under its lock is quick and calls nobody back.
+// Not thread-safe, except for Deliver() and End(): its scheduler or the runner of the step that it
+// is in calls it. What the scheduler calls under its lock is quick and calls nobody back.
 class StepSequence {
  public:
   virtual ~StepSequence() = default;
@@ -62,11 +62,11 @@ class StepSequence {
   // Without a lock, on the thread of a step that it was in, before anything else is called.
   virtual StepProgress OnStep(const StepTimes& /*step*/) { return StepProgress(); }
 
-  // Without a lock: passes on what its steps have resulted in. Another step of it may be running. May
-  // be called by several threads at once.
+  // Without a lock: passes on what its steps have resulted in. Another step of it may be running.
+  // May be called by several threads at once.
   virtual void Deliver() = 0;
-  // The same once and for all: it has ended with `status`. After it, nothing but Deliver() is called,
-  // which does nothing.
+  // The same once and for all: it has ended with `status`. After it, nothing but Deliver() is
+  // called, which does nothing.
   virtual void End(const absl::Status& status, const RequestTimes& times) = 0;
 };
 
@@ -76,8 +76,8 @@ struct StepShare {
   int rows = 0;  // at most; all of need().rows of a sequence that is decoding
   // Of these rows, those that it turned out not to need.
   int unused = 0;
-  // What it came to. kResourceExhausted: there was no memory; nothing has changed, and the share may
-  // be run again. Any other error ends the sequence.
+  // What it came to. kResourceExhausted: there was no memory; nothing has changed, and the share
+  // may be run again. Any other error ends the sequence.
   absl::Status status;
 };
 

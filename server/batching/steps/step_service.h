@@ -1,13 +1,14 @@
-// StepService: computes calls of one model in steps. A call submits its sequences (step_runner.h), which are
-// admitted together or refused together, at once; a sequence passes on its results and its end itself.
+// StepService: computes calls of one model in steps. A call submits its sequences (step_runner.h),
+// which are admitted together or refused together, at once; a sequence passes on its results and
+// its end itself.
 //
 // Errors of Submit(), which are those of the batcher (batcher.h, reject_reason.h):
 //   kInvalidArgument    a sequence, or all of them together, are larger than could ever be taken
 //   kUnavailable        the service drains (kDraining), or no worker is left (kNoWorker)
 //   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  there are max_streams sequences (kStreams), a bound on what waits would be passed
-//                       (kQueueFull), or, with admission by deadline, the result of least_steps would come
-//                       too late by the measured speed (kDeadline)
+//   kResourceExhausted  there are max_streams sequences (kStreams), a bound on what waits would be
+//                       passed (kQueueFull), or, with admission by deadline, the result of
+//                       least_steps would come too late by the measured speed (kDeadline)
 // If the status is OK, each sequence gets End() exactly once:
 //   OK                  it has ended by itself
 //   kDeadlineExceeded   the deadline has passed, maybe between two steps
@@ -38,8 +39,8 @@ struct SequenceRequest {
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   FlowHandle flow;  // of the caller
-  // The step with which it may end by itself at the earliest, or with SchedulerOptions::result_at_end at the
-  // latest; for admission.
+  // The step with which it may end by itself at the earliest, or with
+  // SchedulerOptions::result_at_end at the latest; for admission.
   int least_steps = 1;
   int branches = 1;  // that it will have, at most; for max_begun_branches and result_at_end
 };
@@ -68,7 +69,8 @@ class StepObserver {
 
   // A step that ran, or failed.
   virtual void OnStep(int sequences, absl::Duration compute) = 0;
-  // Unless calls are answered as a whole: the first tokens of a sequence, `duration` since Submit().
+  // Unless calls are answered as a whole: the first tokens of a sequence, `duration` since
+  // Submit().
   virtual void OnFirstToken(absl::Duration duration) = 0;
   // Later ones, `duration` since the step that gave those before.
   virtual void OnNextToken(absl::Duration duration) = 0;
@@ -78,22 +80,23 @@ class StepService {
  public:
   virtual ~StepService() = default;
 
-  // See above, for at least one sequence; all have the priority, the deadline and the flow of the first. Refusals are
-  // as Batcher::Submit()'s. Sequences may end before this returns.
+  // See above, for at least one sequence; all have the priority, the deadline and the flow of the
+  // first. Refusals are as Batcher::Submit()'s. Sequences may end before this returns.
   virtual absl::StatusOr<std::vector<SequenceHandle>> Submit(
       std::vector<SequenceRequest>&& requests) = 0;
 
-  // What Submit() would say now to so many sequences that are fed that many rows together, without its exact
-  // rules. A refusal counts as one of Submit().
+  // What Submit() would say now to so many sequences that are fed that many rows together, without
+  // its exact rules. A refusal counts as one of Submit().
   virtual absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
                                       absl::Time deadline, const Flow* flow = nullptr) = 0;
 
-  // The caller is gone. A sequence that is in no step ends before this returns, another one with the step.
-  // May be called at any time, also after the end.
+  // The caller is gone. A sequence that is in no step ends before this returns, another one with
+  // the step. May be called at any time, also after the end.
   virtual void Cancel(const SequenceHandle& handle) = 0;
 
-  // The reader is slow: the sequence takes no more steps until Resume(), after the one that it may be in. Its
-  // deadline still runs. They do not count: Resume() undoes any number of Pause(). May be called at any time.
+  // The reader is slow: the sequence takes no more steps until Resume(), after the one that it may
+  // be in. Its deadline still runs. They do not count: Resume() undoes any number of Pause(). May
+  // be called at any time.
   virtual void Pause(const SequenceHandle& handle) = 0;
   virtual void Resume(const SequenceHandle& handle) = 0;
 

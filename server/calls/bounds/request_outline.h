@@ -29,7 +29,8 @@ struct RequestOutline {
   int64_t num_unpacked_ids = 0;  // entries of token_ids.values that are fields of their own,
   int64_t packed_id_bytes = 0;   // and the bytes of the others
   int64_t num_states = 0;        // of ScoreRequest and GenerateRequest
-  // Entries of GenerateRequest.stop, Sampling.logit_bias, Query.passage_tags, TranslateRequest.target_prefixes.
+  // Entries of GenerateRequest.stop, Sampling.logit_bias, Query.passage_tags,
+  // TranslateRequest.target_prefixes.
   int64_t num_entries = 0;
   // Unknown fields, which protobuf keeps, and inputs of a sequence that a later one replaces, whose
   // memory it keeps too.
@@ -57,8 +58,10 @@ struct RequestOutline {
 //   repeated string           a word; an entry if it is a field of the request itself
 //   bytes                     a state if it is a field of the request itself, else nothing
 //   repeated numbers          ids
-//   single values             nothing; an entry in a message that comes once but has lists, such as Sampling
-// In messages that come once and have no lists, such as LengthPenalty, fields beyond those that the type has are extra.
+//   single values             nothing; an entry in a message that comes once but has lists, such as
+//                             Sampling
+// In messages that come once and have no lists, such as LengthPenalty, fields beyond those that the
+// type has are extra.
 struct OutlineRules;
 // The rules live for ever: they are made once per type.
 const OutlineRules& MakeOutlineRules(const google::protobuf::Descriptor& type);

@@ -32,7 +32,8 @@ RequestOutline Read(const std::string& bytes, size_t piece) {
   return outline;
 }
 
-// What the outline says of a request: its model, version and priority, and each count that is not 0.
+// What the outline says of a request: its model, version and priority, and each count that is not
+// 0.
 std::string Told(const RequestOutline& outline) {
   std::string told = absl::StrCat(outline.model, " ", outline.version, " ", outline.priority);
   const std::pair<const char*, int64_t> counts[] = {

@@ -10,8 +10,8 @@
 
 namespace sru::server::calls {
 
-// Must outlive the calls. Requests are answered by the manager's thread, or by its BeginStop(), which must
-// be called before the transport is shut down.
+// Must outlive the calls. Requests are answered by the manager's thread, or by its BeginStop(),
+// which must be called before the transport is shut down.
 struct AdminContext {
   const ServiceContext* service = nullptr;
   lifecycle::ModelControl control = lifecycle::ModelControl::kStatic;

@@ -25,7 +25,8 @@ Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
       request_id_(telemetry::AccessLog::Begin(*exchange)) {}
 
 absl::Status Call::Open() {
-  // Callers without a name, a certificate or an address cannot be told apart, so they have no share.
+  // Callers without a name, a certificate or an address cannot be told apart, so they have no
+  // share.
   const bool is_known = caller_ != nullptr && caller_->id() != callers::kAnonymous;
   if (absl::Status status = context_.streams->Add(this, is_known ? caller_->id() : "");
       !status.ok()) {

@@ -1,6 +1,7 @@
-// Call: what all calls have in common, whatever their shape: how they begin, reserve memory, are refused, write messages, end, and are
-// counted and logged. A call derives from it and reacts to messages (server/calls/exchange.h); TaskCall (task_call.h) is one that computes
-// sequences and is answered at once.
+// Call: what all calls have in common, whatever their shape: how they begin, reserve memory, are
+// refused, write messages, end, and are counted and logged. A call derives from it and reacts to
+// messages (server/calls/exchange.h); TaskCall (task_call.h) is one that computes sequences and is
+// answered at once.
 #ifndef SRU_SERVER_CALLS_KINDS_CALL_H_
 #define SRU_SERVER_CALLS_KINDS_CALL_H_
 
@@ -39,16 +40,19 @@ namespace sru::server::calls {
 // A message that has come before a drain is answered, if it is read in this time.
 inline constexpr absl::Duration kLongParsing = absl::Milliseconds(200);
 
-// Lifetime: the transport holds the call until OnDone(), and a Reference wherever the call may end meanwhile.
+// Lifetime: the transport holds the call until OnDone(), and a Reference wherever the call may end
+// meanwhile.
 //
-// Memory: a call reserves memory from the budget before it takes it. If the memory for a message that it receives cannot be allocated
-// nevertheless, the call ends with RESOURCE_EXHAUSTED (TakeMessage()).
+// Memory: a call reserves memory from the budget before it takes it. If the memory for a message
+// that it receives cannot be allocated nevertheless, the call ends with RESOURCE_EXHAUSTED
+// (TakeMessage()).
 //
 // The functions are called by one thread at a time, except those that say otherwise.
 class Call : public CallHandler, protected OpenStream {
  public:
   Call(MethodId method, const ServiceContext& context, Exchange* exchange);
-  // Called once the call is made, before anything else. Calls that read by themselves have one of their own.
+  // Called once the call is made, before anything else. Calls that read by themselves have one of
+  // their own.
   void Start() {}
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -72,7 +76,8 @@ class Call : public CallHandler, protected OpenStream {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  // Runs `work` on `threads`, in the caller's turn, and keeps the call alive meanwhile; here if there are none, or no memory to ask them.
+  // Runs `work` on `threads`, in the caller's turn, and keeps the call alive meanwhile; here if
+  // there are none, or no memory to ask them.
   template <typename Work>
   void RunOn(SideThreads* threads, const Work& work) {
     if (threads != nullptr) {
@@ -86,11 +91,13 @@ class Call : public CallHandler, protected OpenStream {
     work();
   }
 
-  // For a call that stays open: takes a place among the open streams. After an error, End() with it.
+  // For a call that stays open: takes a place among the open streams. After an error, End() with
+  // it.
   absl::Status Open();
 
-  // Runs `take`, which takes a message that has arrived, and returns its status, or an error if there is no memory. Parsing ends early if the caller
-  // leaves, or if a drain begins that would have to wait for it (kLongParsing). After an error, End() with it.
+  // Runs `take`, which takes a message that has arrived, and returns its status, or an error if
+  // there is no memory. Parsing ends early if the caller leaves, or if a drain begins that would
+  // have to wait for it (kLongParsing). After an error, End() with it.
   template <typename Take>
   absl::Status TakeMessage(const Take& take) {
     const absl::Time end = context_.clock->Now() + kLongParsing;
@@ -113,11 +120,13 @@ class Call : public CallHandler, protected OpenStream {
   // The caller's share of the memory of all calls; null without a caller.
   ByteShare* share() const { return caller_ == nullptr ? nullptr : &caller_->memory(); }
 
-  // Finds the model that a call of this method without a name may mean as well, and that the caller may use.
+  // Finds the model that a call of this method without a name may mean as well, and that the caller
+  // may use.
   absl::Status FindModel(const std::string& name, int64_t version);
   // kPermissionDenied for what the caller may not use or ask for.
   absl::Status CheckModel(absl::string_view name) const;
-  // Takes tokens that the work turned out to need, of which `num_tokens_` has more at the end. Thread-safe.
+  // Takes tokens that the work turned out to need, of which `num_tokens_` has more at the end.
+  // Thread-safe.
   void ChargeBesides(int64_t tokens);
   // A caller who asks for none has the normal one, or the highest that it may have.
   absl::StatusOr<batching::Priority> PriorityOf(v1::Priority asked) const;
@@ -133,8 +142,9 @@ class Call : public CallHandler, protected OpenStream {
     if (!status.ok()) context_.overload.Note(arrival_);
     return status;
   }
-  // Takes the tokens of work from the caller's, and has submit() submit it. They are given back if the work is refused. What the call
-  // has needed besides is taken at its end (`num_tokens_`), or before by ChargeBesides().
+  // Takes the tokens of work from the caller's, and has submit() submit it. They are given back if
+  // the work is refused. What the call has needed besides is taken at its end (`num_tokens_`), or
+  // before by ChargeBesides().
   template <typename Submit>
   absl::Status SubmitCharged(int64_t tokens, const Submit& submit) {
     SRU_RETURN_UNLESS_OK(Charge(tokens));
@@ -148,11 +158,12 @@ class Call : public CallHandler, protected OpenStream {
   // Counts a refusal that the batcher does not count.
   absl::Status Refuse(batching::RejectReason reason, absl::string_view message);
 
-  // Ends the call, which may be gone then, maybe with a last message. Once, and not while a message is on its way.
+  // Ends the call, which may be gone then, maybe with a last message. Once, and not while a message
+  // is on its way.
   void End(absl::Status status, std::optional<absl::Cord> message = std::nullopt);
 
-  // Counts and logs the end of the call, and gives what the transport is to send. noexcept: the transport would lose the exception, and the
-  // caller would wait for ever.
+  // Counts and logs the end of the call, and gives what the transport is to send. noexcept: the
+  // transport would lose the exception, and the caller would wait for ever.
   CallEnd Ending(absl::Status status) noexcept;
 
   // OpenStream:

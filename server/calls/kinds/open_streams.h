@@ -1,5 +1,5 @@
-// OpenStreams: the calls that stay open while messages go back and forth. It bounds how many there are, in all and of one caller, and tells
-// them when the server drains. Thread-safe.
+// OpenStreams: the calls that stay open while messages go back and forth. It bounds how many there
+// are, in all and of one caller, and tells them when the server drains. Thread-safe.
 //
 //   if (absl::Status status = streams.Add(this, caller->id()); !status.ok()) return refused;
 //   ...
@@ -23,8 +23,8 @@ namespace sru::server::calls {
 
 class OpenStream {
  public:
-  // The server drains: the stream should end as soon as what it has begun is answered. Called once, on
-  // another thread, which holds a lock of OpenStreams: it must not add or remove streams.
+  // The server drains: the stream should end as soon as what it has begun is answered. Called once,
+  // on another thread, which holds a lock of OpenStreams: it must not add or remove streams.
   virtual void OnDrain() = 0;
 
  protected:
@@ -43,7 +43,8 @@ class OpenStream {
 // Must be empty when it is destroyed.
 class OpenStreams {
  public:
-  // One caller has at most a quarter of the places, unless there are so few that it would mean nothing.
+  // One caller has at most a quarter of the places, unless there are so few that it would mean
+  // nothing.
   explicit OpenStreams(int limit)
       : limit_(limit), share_(limit < kLeastShared ? limit : (limit + 3) / 4) {}
   OpenStreams(const OpenStreams&) = delete;
@@ -51,8 +52,8 @@ class OpenStreams {
 
   static constexpr int kLeastShared = 8;
 
-  // A refusal (reject_reason.h): kStreams beyond the limit or the caller's share, kDraining after Drain(). `caller` is its id; "" for one who
-  // has none, and so no share.
+  // A refusal (reject_reason.h): kStreams beyond the limit or the caller's share, kDraining after
+  // Drain(). `caller` is its id; "" for one who has none, and so no share.
   absl::Status Add(OpenStream* stream, absl::string_view caller);
   // Gives the stream's place to another one. It may do so in its OnDrain().
   void Leave(OpenStream* stream);

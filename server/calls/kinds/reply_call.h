@@ -1,5 +1,6 @@
-// ReplyCall: a call with a small request that a function answers, at once or later from another thread: what only looks something up, and
-// what the model manager's thread loads, unloads and lists.
+// ReplyCall: a call with a small request that a function answers, at once or later from another
+// thread: what only looks something up, and what the model manager's thread loads, unloads and
+// lists.
 #ifndef SRU_SERVER_CALLS_KINDS_REPLY_CALL_H_
 #define SRU_SERVER_CALLS_KINDS_REPLY_CALL_H_
 
@@ -21,7 +22,8 @@
 
 namespace sru::server::calls {
 
-// It may end before the manager has finished with it, if the caller leaves or the server shuts down.
+// It may end before the manager has finished with it, if the caller leaves or the server shuts
+// down.
 class ReplyCall final : public Call {
  public:
   // Keeps the call until it is answered.
@@ -52,8 +54,9 @@ class ReplyCall final : public Call {
   std::atomic<bool> cancelled_{false};
 };
 
-// The row of a method whose calls parse a `Request`, which has no sub-messages, and begin with begin(request, call), which answers with a
-// `Response`. An error that it returns ends the call. `context` must outlive them.
+// The row of a method whose calls parse a `Request`, which has no sub-messages, and begin with
+// begin(request, call), which answers with a `Response`. An error that it returns ends the call.
+// `context` must outlive them.
 template <typename Request, typename Response, typename Function>
 Method ReplyMethod(MethodId id, const ServiceContext& context, Function begin) {
   ReplyCall::Begin parse = [begin = std::move(begin)](const absl::Cord& bytes,
@@ -68,7 +71,8 @@ Method ReplyMethod(MethodId id, const ServiceContext& context, Function begin) {
       });
 }
 
-// The same for calls that write(request, &response, &served) answers at once. `served` is the model that it found, if any.
+// The same for calls that write(request, &response, &served) answers at once. `served` is the model
+// that it found, if any.
 template <typename Request, typename Response, typename Function>
 Method LookupMethod(MethodId id, const ServiceContext& context, Function write) {
   return ReplyMethod<Request, Response>(

@@ -49,7 +49,8 @@ struct ServiceContext {
   RequestLimits limits;
   ReceivedMessages* received = nullptr;
   OpenStreams* streams = nullptr;
-  // For whom the states after a call's prompt are kept and found (GenerateTask::prefix_owner); null: for nobody.
+  // For whom the states after a call's prompt are kept and found (GenerateTask::prefix_owner);
+  // null: for nobody.
   std::function<std::string(const CallOrigin&)> prefix_owner;
   // Long texts are read and long answers are written on these; null: where they come.
   SideThreads* readers = nullptr;

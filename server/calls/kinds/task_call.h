@@ -1,7 +1,7 @@
-// TaskCall: what every call that computes sequences and is answered at once does, from the bytes of its
-// request to those of its answer. A call derives from it and says what its request asks for and what its
-// answer is made of: from SequenceCall if its request has `sequences`. It goes through the batcher unless
-// it says otherwise.
+// TaskCall: what every call that computes sequences and is answered at once does, from the bytes of
+// its request to those of its answer. A call derives from it and says what its request asks for and
+// what its answer is made of: from SequenceCall if its request has `sequences`. It goes through the
+// batcher unless it says otherwise.
 #ifndef SRU_SERVER_CALLS_KINDS_TASK_CALL_H_
 #define SRU_SERVER_CALLS_KINDS_TASK_CALL_H_
 
@@ -28,8 +28,8 @@
 
 namespace sru::server::calls {
 
-// Results larger than this, and messages than kLargeMessageBytes, are freed as soon as they are not needed; smaller ones are
-// freed with their call, which is cheaper.
+// Results larger than this, and messages than kLargeMessageBytes, are freed as soon as they are not
+// needed; smaller ones are freed with their call, which is cheaper.
 inline constexpr int64_t kLargeOutputBytes = 64 << 10;
 
 // The state of one call that computes, made once per call. `Task` is its sequences' type.
@@ -39,7 +39,8 @@ class TaskCall : public Call {
   using RequestType = Request;
   using ResponseType = Response;
 
-  // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that of the form.
+  // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that
+  // of the form.
   TaskCall(MethodId method, const ServiceContext& context, Exchange* exchange, MessageFormPtr form)
       : Call(method, context, exchange),
         request_(google::protobuf::Arena::CreateMessage<Request>(&arena_)),
@@ -72,7 +73,8 @@ class TaskCall : public Call {
 
   // The following are called in this order; a sequence is one of those that ParseInput() has made.
 
-  // Checks the fields that only this method has, and keeps what it needs. The model has a task of the method.
+  // Checks the fields that only this method has, and keeps what it needs. The model has a task of
+  // the method.
   virtual absl::Status ParseParameters(const Request& request) = 0;
   // Turns what is asked about into `tasks`, whose outputs are left null.
   virtual absl::StatusOr<ParsedSequences> ParseInput(const Request& request,
@@ -90,8 +92,8 @@ class TaskCall : public Call {
   // Writes the answer of sequence `index`.
   virtual void WriteSequence(size_t index, const TokenCounts& counts, float* values,
                              Response* response) const = 0;
-  // Frees what ParseInput() has kept besides the tasks, if that may be large; called once the answer is
-  // serialized.
+  // Frees what ParseInput() has kept besides the tasks, if that may be large; called once the
+  // answer is serialized.
   virtual void FreeInput() {}
   // Tokens that have been computed besides those of the sequences, for the log.
   virtual int64_t ComputedTokens() const { return 0; }
@@ -101,8 +103,8 @@ class TaskCall : public Call {
                                       batching::Priority priority) {
     return CheckQueue(engine().batcher(), num_tokens, num_sequences, priority, deadline());
   }
-  // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
-  // returns. Nothing is thrown then.
+  // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe
+  // before it returns. Nothing is thrown then.
   virtual absl::Status SubmitWork(batching::Priority priority) {
     batching::BatchRequest batch_request;
     batch_request.sequences.reserve(tasks_.size());
@@ -145,8 +147,8 @@ class TaskCall : public Call {
   std::vector<Task>& tasks() { return tasks_; }
   const std::vector<Task>& tasks() const { return tasks_; }
 
-  // Of memory that the message's size does not tell: ParseInput() reserves it before it takes it, and
-  // returns what it did not need.
+  // Of memory that the message's size does not tell: ParseInput() reserves it before it takes it,
+  // and returns what it did not need.
   absl::Status Reserve(int64_t bytes) { return Call::Reserve(&held_, bytes); }
   void ReturnReserved(int64_t bytes) { held_.ShrinkTo(held_.bytes() - bytes); }
 
@@ -317,8 +319,8 @@ class TaskCall : public Call {
   }
 
   void OnCancel() noexcept override {
-    // This also removes a call whose deadline passes while all workers are busy: the transport cancels
-    // it then.
+    // This also removes a call whose deadline passes while all workers are busy: the transport
+    // cancels it then.
     if ((progress_.fetch_or(kCancelled) & kSubmitted) != 0) CancelWork();
   }
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kMaxMethodLength = 200;
 
-// What a caller of the Open Inference Protocol, whose service is divided between two ports, should know.
+// What a caller of the Open Inference Protocol, whose service is divided between two ports, should
+// know.
 absl::string_view HintOf(absl::string_view method) {
   if (!absl::ConsumePrefix(&method, "/inference.GRPCInferenceService/")) {
     return "see its services with server reflection (`grpcurl list`)";

@@ -1,5 +1,6 @@
-// Answers calls that do not begin, with metrics and a line in the access log: those of methods that a port does not have, with UNIMPLEMENTED, as
-// gRPC would, but with a helpful text; those that are refused by their headers; and those that fail before their message has come.
+// Answers calls that do not begin, with metrics and a line in the access log: those of methods that
+// a port does not have, with UNIMPLEMENTED, as gRPC would, but with a helpful text; those that are
+// refused by their headers; and those that fail before their message has come.
 #ifndef SRU_SERVER_CALLS_KINDS_UNKNOWN_METHOD_H_
 #define SRU_SERVER_CALLS_KINDS_UNKNOWN_METHOD_H_
 

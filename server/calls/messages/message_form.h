@@ -1,5 +1,6 @@
-// MessageForm: how the messages of a call that computes look on the wire, if not as in sru.v1. The call then works with the messages of
-// sru.v1 all the same: the form makes its request from other bytes, and other bytes from its response. A call has one of its own.
+// MessageForm: how the messages of a call that computes look on the wire, if not as in sru.v1. The
+// call then works with the messages of sru.v1 all the same: the form makes its request from other
+// bytes, and other bytes from its response. A call has one of its own.
 #ifndef SRU_SERVER_CALLS_MESSAGES_MESSAGE_FORM_H_
 #define SRU_SERVER_CALLS_MESSAGES_MESSAGE_FORM_H_
 
@@ -24,7 +25,8 @@ class MessageForm {
   // How long after its arrival the call is of use, besides its deadline.
   virtual absl::Duration timeout() const = 0;
 
-  // What ReadOutline() (request_outline.h) says of the bytes of a request. Model and version are not read.
+  // What ReadOutline() (request_outline.h) says of the bytes of a request. Model and version are
+  // not read.
   virtual absl::Status ReadOutline(RequestOutline* outline) = 0;
   // Makes the request, called once. The bytes are not needed any more.
   virtual absl::Status Parse(google::protobuf::Message* request) = 0;

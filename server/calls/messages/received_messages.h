@@ -1,4 +1,5 @@
-// Counts the bytes of the messages that have arrived whole, without headers, for a metric. Thread-safe.
+// Counts the bytes of the messages that have arrived whole, without headers, for a metric.
+// Thread-safe.
 #ifndef SRU_SERVER_CALLS_MESSAGES_RECEIVED_MESSAGES_H_
 #define SRU_SERVER_CALLS_MESSAGES_RECEIVED_MESSAGES_H_
 

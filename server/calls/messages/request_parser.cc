@@ -19,8 +19,8 @@ namespace {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "features are little-endian on the wire");
 
-// Parses one sequence of a request: entry `index` of the list `name`, or the field `name` itself. Its path is
-// made only for an error.
+// Parses one sequence of a request: entry `index` of the list `name`, or the field `name` itself.
+// Its path is made only for an error.
 class SequenceParser {
  public:
   SequenceParser(absl::string_view name, int index, bool truncate, const ModelInput& input,

@@ -32,7 +32,8 @@ struct ModelInput {
   bool may_be_empty = false;  // a sequence may have no tokens, but must have one of its forms
   // How a caller gets by with one that has none, for the error; empty: it cannot.
   absl::string_view empty_advice = {};
-  // Most tokens of a sequence that the model takes, and what says so; 0: as many as the server allows.
+  // Most tokens of a sequence that the model takes, and what says so; 0: as many as the server
+  // allows.
   int max_tokens = 0;
   absl::string_view max_tokens_name = {};
   // How a caller gets by with a sequence that has too many tokens, for the error.

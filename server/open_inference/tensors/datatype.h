@@ -1,4 +1,5 @@
-// The datatypes that tensors have here. The protocol writes them as names in requests, and as an enum in configs.
+// The datatypes that tensors have here. The protocol writes them as names in requests, and as an
+// enum in configs.
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_DATATYPE_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_DATATYPE_H_
 

@@ -111,8 +111,8 @@ class InferForm final : public calls::MessageForm {
   absl::Status Explain(const absl::Status& status) const override {
     if (!absl::IsInvalidArgument(status)) return status;
     const absl::string_view message = status.message();
-    // Its own errors name tensors and fields of the protocol. The others are of sru.v1, whose fields the
-    // parameters are named after.
+    // Its own errors name tensors and fields of the protocol. The others are of sru.v1, whose
+    // fields the parameters are named after.
     for (const absl::string_view own :
          {"input ", "inputs", "outputs", "parameters", "raw_input_contents", "message", "model"}) {
       if (absl::StartsWith(message, own)) return status;

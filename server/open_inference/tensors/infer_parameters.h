@@ -28,7 +28,8 @@ bool IsCommonParameter(absl::string_view name);
 absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request);
 absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter);
 
-// The error of a parameter that the call does not have. `known` names those that it has, "" if there are none but the common ones.
+// The error of a parameter that the call does not have. `known` names those that it has, "" if
+// there are none but the common ones.
 absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known);
 
 }  // namespace sru::server::open_inference

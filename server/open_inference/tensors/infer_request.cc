@@ -29,7 +29,8 @@ absl::Status TooMany(absl::string_view field, int limit) {
 // The reader's error for a broken message; ReadInferRequest() says what is broken.
 absl::Status Broken() { return absl::DataLossError(""); }
 
-// Reads a part of a request. `left` counts down the fields that the whole request may still have: it is read by a loop, which they hold up.
+// Reads a part of a request. `left` counts down the fields that the whole request may still have:
+// it is read by a loop, which they hold up.
 class FieldReader : public WireReader {
  public:
   FieldReader(absl::string_view bytes, int* left) : WireReader(bytes), left_fields_(*left) {}

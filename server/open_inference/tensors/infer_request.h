@@ -1,5 +1,5 @@
-// InferRequest: a ModelInferRequest as views of its bytes. Nothing is copied, and its memory does not depend on the size of its
-// tensors, so that a request can be refused for little.
+// InferRequest: a ModelInferRequest as views of its bytes. Nothing is copied, and its memory does
+// not depend on the size of its tensors, so that a request can be refused for little.
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_REQUEST_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_REQUEST_H_
 
@@ -44,13 +44,14 @@ struct InferRequest {
   absl::InlinedVector<absl::string_view, 2> raw_inputs;
 };
 
-// Finds the fields of a request for which nothing has to be explained: false for bytes that are no such message, or for too many parts.
-// Thread-safe.
+// Finds the fields of a request for which nothing has to be explained: false for bytes that are no
+// such message, or for too many parts. Thread-safe.
 bool FindInferFields(absl::string_view bytes, InferRequest* request);
 
-// Of a field that is set twice the last value counts, except for `contents`. kInvalidArgument for bytes that are no such message, for
-// strings that are not UTF-8 and would come back, for too many parts, and kUnimplemented for what Triton alone has: shared memory and
-// the classification of outputs. Thread-safe.
+// Of a field that is set twice the last value counts, except for `contents`. kInvalidArgument for
+// bytes that are no such message, for strings that are not UTF-8 and would come back, for too many
+// parts, and kUnimplemented for what Triton alone has: shared memory and the classification of
+// outputs. Thread-safe.
 absl::Status ReadInferRequest(absl::string_view bytes, InferRequest* request);
 
 // `text` for a message: in quotes, escaped and cut if it is long.

@@ -1,4 +1,5 @@
-// InferResponse: writes a ModelInferResponse as bytes, into which the values of its tensors are then copied. Their memory is taken once.
+// InferResponse: writes a ModelInferResponse as bytes, into which the values of its tensors are
+// then copied. Their memory is taken once.
 //
 //   InferResponse response("trec", 3, id);
 //   response.Add("logits", Datatype::kFp32, {batch, labels}, bytes);

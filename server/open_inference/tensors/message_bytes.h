@@ -1,5 +1,5 @@
-// MessageBytes: the bytes of a message in one piece. Those of a small message are not copied; a larger one, which comes in several
-// pieces, is copied into memory from the budget of calls.
+// MessageBytes: the bytes of a message in one piece. Those of a small message are not copied; a
+// larger one, which comes in several pieces, is copied into memory from the budget of calls.
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
 

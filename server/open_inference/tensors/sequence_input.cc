@@ -169,7 +169,8 @@ class SequenceInputs final : public TaskInputs {
     return ReadSequences(call.request, input_, calls::InputOf(call.model()), get_(request));
   }
 
-  // "input token_ids[3, 7]: 9000 is out of range" of sequences[3].token_ids.values[7]: 9000 is out of range
+  // "input token_ids[3, 7]: 9000 is out of range" of sequences[3].token_ids.values[7]: 9000 is out
+  // of range
   std::string Explain(absl::string_view message) const override {
     absl::string_view rest = message;
     if (!absl::ConsumePrefix(&rest, "sequences")) return "";
@@ -262,8 +263,8 @@ absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& 
       static_cast<int64_t>(values.is_raw ? values.raw.size() : values.input->contents.size());
   const int64_t most = std::min(count, bytes);
   if (input.form != SequenceForm::kTokenIds) return absl::OkStatus();
-  // Without lengths all of them are ids. With lengths some may be padding, which takes as much memory
-  // while it is read, but is not counted as tokens.
+  // Without lengths all of them are ids. With lengths some may be padding, which takes as much
+  // memory while it is read, but is not counted as tokens.
   if (input.lengths < 0) {
     outline->num_unpacked_ids = most;
   } else {

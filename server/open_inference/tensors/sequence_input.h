@@ -1,6 +1,8 @@
-// The inputs text, token_ids, features and lengths of a request as sequences of sru.v1. Thread-safe but for TaskInputs.
+// The inputs text, token_ids, features and lengths of a request as sequences of sru.v1. Thread-safe
+// but for TaskInputs.
 //
-// Exactly one of text, token_ids and features is given. Errors are kInvalidArgument and start with the tensor.
+// Exactly one of text, token_ids and features is given. Errors are kInvalidArgument and start with
+// the tensor.
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_SEQUENCE_INPUT_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_SEQUENCE_INPUT_H_
 
@@ -45,8 +47,8 @@ absl::Status CheckContents(const InferRequest& request);
 absl::Status FindSequenceInput(const InferRequest& request, absl::string_view model,
                                const calls::ModelInput& takes, SequenceInput* input);
 
-// Adds to `outline` what the values will take, without reading them, in terms of a request of sru.v1. There are not more sequences
-// than `limits` allow.
+// Adds to `outline` what the values will take, without reading them, in terms of a request of
+// sru.v1. There are not more sequences than `limits` allow.
 absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& input,
                               const calls::RequestLimits& limits, calls::RequestOutline* outline);
 

@@ -1,5 +1,6 @@
-// TaskTensors: a task's part of ModelInfer, as a row: which inputs and parameters become its request, and which outputs its answer
-// becomes. The form of its messages (infer_form.h), metadata, configs and errors follow from it.
+// TaskTensors: a task's part of ModelInfer, as a row: which inputs and parameters become its
+// request, and which outputs its answer becomes. The form of its messages (infer_form.h), metadata,
+// configs and errors follow from it.
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_TASK_TENSORS_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_TASK_TENSORS_H_
 
@@ -44,16 +45,18 @@ class TaskInputs {
   virtual ~TaskInputs() = default;
   // Those of a model.
   virtual std::vector<TensorInfo> Infos(const models::Model& model) const = 0;
-  // Finds the inputs and adds to `outline` what they will take, without reading them, in terms of the request of sru.v1.
+  // Finds the inputs and adds to `outline` what they will take, without reading them, in terms of
+  // the request of sru.v1.
   virtual absl::Status Outline(const InferCall& call, calls::RequestOutline* outline) = 0;
   // Requires Outline().
   virtual absl::Status Read(const InferCall& call, google::protobuf::Message* request) = 0;
-  // The message of an error about what Read() wrote, "sequences[3].text: ...", in terms of the inputs: "input text[3]: ...".
-  // Empty for a message about anything else.
+  // The message of an error about what Read() wrote, "sequences[3].text: ...", in terms of the
+  // inputs: "input text[3]: ...". Empty for a message about anything else.
   virtual std::string Explain(absl::string_view message) const = 0;
 };
 
-// An output of a task: a value for each item of its answer, which has one repeated field, or a row of values.
+// An output of a task: a value for each item of its answer, which has one repeated field, or a row
+// of values.
 struct Output {
   enum Default : uint8_t {
     kComes,           // comes back when no output is requested
@@ -64,7 +67,8 @@ struct Output {
   const char* name = "";
   Datatype datatype = Datatype::kFp32;
   Default comes = kComes;
-  // One of them: the text of an item, or what writes its values and returns where they end. The rest of a row is zero.
+  // One of them: the text of an item, or what writes its values and returns where they end. The
+  // rest of a row is zero.
   std::function<absl::string_view(const google::protobuf::Message& item)> text = nullptr;
   std::function<uint8_t*(const google::protobuf::Message& item, uint8_t* to)> values = nullptr;
   // The sizes after the batch, of an answer or, if that is null, of a model; null: none.
@@ -93,7 +97,8 @@ Output ValueOutput(const char* name, Get get, Output::Default comes = Output::kC
   return output;
 }
 
-// A parameter that is a field of the request, by default one of the same name with a bool or a number.
+// A parameter that is a field of the request, by default one of the same name with a bool or a
+// number.
 struct TaskParameter {
   const char* name = "";
   absl::Status (*read)(const InferParameter& parameter,

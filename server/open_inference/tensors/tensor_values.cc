@@ -45,8 +45,9 @@ absl::Status BrokenContents(const TensorValues& values) {
   return Wrong(values, "the bytes of its contents are not a valid InferTensorContents");
 }
 
-// Calls take(reader) for each value of `field`, whose values are of the kind `element`, packed or not, until it is false. False if the
-// contents are no message. Values of other fields are passed over.
+// Calls take(reader) for each value of `field`, whose values are of the kind `element`, packed or
+// not, until it is false. False if the contents are no message. Values of other fields are passed
+// over.
 template <typename TakeValue>
 bool ForEachNumber(absl::string_view contents, int field, WireKind element, const TakeValue& take) {
   WireReader reader(contents);

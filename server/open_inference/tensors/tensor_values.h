@@ -1,4 +1,5 @@
-// Reads the values of an input tensor, in either of their forms: raw, or typed contents. Pure functions, thread-safe.
+// Reads the values of an input tensor, in either of their forms: raw, or typed contents. Pure
+// functions, thread-safe.
 //
 // Every error is kInvalidArgument and starts with the tensor:
 //   input token_ids: datatype FP32, expected INT64 or INT32
@@ -40,7 +41,8 @@ absl::Status CheckColumn(const InferInput& input, absl::string_view name);
 // The number of elements by the shape: at most INT32_MAX.
 absl::StatusOr<int64_t> NumElements(const TensorValues& values);
 
-// Each of these takes memory by the number of elements only once it is known that all of them are there.
+// Each of these takes memory by the number of elements only once it is known that all of them are
+// there.
 
 // The elements of a tensor of BYTES. They point into the request.
 absl::StatusOr<std::vector<absl::string_view>> ReadStrings(const TensorValues& values);

@@ -16,8 +16,8 @@
 namespace sru::server::tasks {
 namespace {
 
-// A task is a query, or a part of one that is too large for a batch, in the order of the queries and their passages. The spans of a query are found when all of
-// its parts are computed.
+// A task is a query, or a part of one that is too large for a batch, in the order of the queries
+// and their passages. The spans of a query are found when all of its parts are computed.
 class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerResponse, QueryPart> {
  public:
   using TaskCall::TaskCall;
@@ -66,7 +66,8 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
     // Finding the spans takes memory by tokens and by spans.
     constexpr int64_t kTokenBytes = 64;
     constexpr int64_t kFoundBytes = 128;
-    // An answer is a message with a string, in a list, and its bytes on the wire; its text is in both.
+    // An answer is a message with a string, in a list, and its bytes on the wire; its text is in
+    // both.
     constexpr int64_t kMessageBytes = 256;
     const QueryPart& part = tasks()[index];
     int64_t longest = 0;

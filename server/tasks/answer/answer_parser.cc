@@ -16,8 +16,8 @@
 namespace sru::server::tasks {
 namespace {
 
-// What is kept per token beside its features, and what is taken for a moment while its text is read: its place, which is kept
-// in a smaller form, in lists that grow, and sets of words.
+// What is kept per token beside its features, and what is taken for a moment while its text is
+// read: its place, which is kept in a smaller form, in lists that grow, and sets of words.
 constexpr int64_t kKeptTokenBytes = sizeof(int32_t) + sizeof(TokenPlace);
 constexpr int64_t kPeakTokenBytes = 384;
 // Of a text: the lists of its tokens and, at worst, a part of its own. Two lists of these grow.
@@ -31,7 +31,8 @@ absl::Status CheckNumber(absl::string_view field, int32_t found, int limit,
                          ", or 0 for ", zero);
 }
 
-// The path of a text, which is made only for an error: queries[1].question or queries[1].passages[3].
+// The path of a text, which is made only for an error: queries[1].question or
+// queries[1].passages[3].
 struct TextPath {
   int query = 0;
   int passage = kQuestion;

@@ -1,10 +1,11 @@
-// Checks what a caller of Answer sent and turns it into work for a reader. Pure functions, thread-safe.
+// Checks what a caller of Answer sent and turns it into work for a reader. Pure functions,
+// thread-safe.
 //
 // Every error is kInvalidArgument and starts with the path of the field:
 //   queries[1].passages[3]: only white space, expected at least one token
 //
-// This goes in two steps, so that no memory is taken for tokens before it is known how many there are: MeasureQueries() counts them
-// and finds every fault of the texts, ParseQueries() keeps them.
+// This goes in two steps, so that no memory is taken for tokens before it is known how many there
+// are: MeasureQueries() counts them and finds every fault of the texts, ParseQueries() keeps them.
 #ifndef SRU_SERVER_TASKS_ANSWER_ANSWER_PARSER_H_
 #define SRU_SERVER_TASKS_ANSWER_ANSWER_PARSER_H_
 
@@ -76,7 +77,8 @@ absl::StatusOr<AnswerOptions> ParseAnswerOptions(const v1::AnswerRequest& reques
 absl::StatusOr<QueryLengths> MeasureQueries(const Queries& queries,
                                             const calls::RequestLimits& limits);
 
-// At least the memory that ParseQueries() takes, and that the result of it and of CutQueries() keep.
+// At least the memory that ParseQueries() takes, and that the result of it and of CutQueries()
+// keep.
 struct QueryBytes {
   int64_t peak = 0;
   int64_t kept = 0;
@@ -88,8 +90,8 @@ absl::StatusOr<std::vector<ParsedQuery>> ParseQueries(const Queries& queries,
                                                       const models::ReaderConfig& config,
                                                       const models::Tokenizer& tokenizer);
 
-// Cuts each query between passages into as few parts, in order, as have at most `max_batch_tokens` tokens, the question included.
-// The tasks point into `parsed` and, for the tags, into `queries`.
+// Cuts each query between passages into as few parts, in order, as have at most `max_batch_tokens`
+// tokens, the question included. The tasks point into `parsed` and, for the tags, into `queries`.
 std::vector<QueryPart> CutQueries(const Queries& queries, const std::vector<ParsedQuery>& parsed,
                                   int max_batch_tokens);
 

@@ -1,6 +1,6 @@
-// ReaderBatchRunner: runs batches of queries on a document reader. It packs them into buffers that it
-// allocated once, and owns the workspace of its worker. A batch mixes queries of any sizes; the question of
-// a task is encoded once for all passages of the task.
+// ReaderBatchRunner: runs batches of queries on a document reader. It packs them into buffers that
+// it allocated once, and owns the workspace of its worker. A batch mixes queries of any sizes; the
+// question of a task is encoded once for all passages of the task.
 #ifndef SRU_SERVER_TASKS_ANSWER_READER_BATCH_RUNNER_H_
 #define SRU_SERVER_TASKS_ANSWER_READER_BATCH_RUNNER_H_
 
@@ -21,9 +21,9 @@ namespace sru::server::tasks {
 
 class ReaderBatchRunner : public batching::BatchRunner {
  public:
-  // `executable` and `model` must outlive the runner. limits.max_tokens bounds the tokens of a batch,
-  // limits.max_sequences the passages of one run of the program: a batch with more takes several runs.
-  // limits.states is not read.
+  // `executable` and `model` must outlive the runner. limits.max_tokens bounds the tokens of a
+  // batch, limits.max_sequences the passages of one run of the program: a batch with more takes
+  // several runs. limits.states is not read.
   static absl::StatusOr<std::unique_ptr<ReaderBatchRunner>> Create(
       const kernels::ProgramExecutable& executable, const models::Reader& model,
       const kernels::WorkspaceLimits& limits);

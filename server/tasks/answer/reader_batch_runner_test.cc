@@ -273,8 +273,9 @@ INSTANTIATE_TEST_SUITE_P(Backends, ReaderBatchRunnerTest,
                                   (std::get<1>(test.param) ? "_tags" : "");
                          });
 
-// A recurrent reader takes a passage in one pass, of any length: four times the tokens take about four times
-// the processor's time and the memory, where attention within a passage would take sixteen times.
+// A recurrent reader takes a passage in one pass, of any length: four times the tokens take about
+// four times the processor's time and the memory, where attention within a passage would take
+// sixteen times.
 class LongPassageTest : public ReaderBatchRunnerTest {};
 
 TEST_P(LongPassageTest, TimeAndMemoryAreLinearInIt) {

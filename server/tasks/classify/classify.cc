@@ -55,7 +55,8 @@ class ClassifyCall final
   int64_t name_bytes_ = 0;  // of all labels, twice
 };
 
-// The output of a value of each label. The labels of the message are sorted by probability, the values of the tensor are not.
+// The output of a value of each label. The labels of the message are sorted by probability, the
+// values of the tensor are not.
 open_inference::Output ScoresOutput(const char* name, float (v1::Label::*value_of)() const) {
   open_inference::Output output;
   output.name = name;

@@ -11,7 +11,8 @@
 
 namespace sru::server::tasks {
 
-// How many labels to return: min(top_k, num_labels), all of them for 0. kInvalidArgument for a negative number.
+// How many labels to return: min(top_k, num_labels), all of them for 0. kInvalidArgument for a
+// negative number.
 absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels);
 
 // The `top_k` best labels in descending order of logit, equal ones in the order of their indices.

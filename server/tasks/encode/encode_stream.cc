@@ -1,9 +1,9 @@
-// EncodeStream: token vectors of a sequence that comes in chunks. A chunk is a sequence of the batcher like
-// any other, which goes on from the state of the stream.
+// EncodeStream: token vectors of a sequence that comes in chunks. A chunk is a sequence of the
+// batcher like any other, which goes on from the state of the stream.
 //
-// The next message is read when the answer to the last one has left: a client that does not read its answers
-// is not read either, and a stream holds one chunk at most. Between chunks it holds its state and little else,
-// and not its model.
+// The next message is read when the answer to the last one has left: a client that does not read
+// its answers is not read either, and a stream holds one chunk at most. Between chunks it holds its
+// state and little else, and not its model.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -262,7 +262,8 @@ class EncodeStreamCall final : public calls::Call {
   }
 
   // On a worker's thread, or that of a Cancel().
-  // noexcept, as in Call::Ending(), what follows once a message is accepted: a handler above would end the call twice.
+  // noexcept, as in Call::Ending(), what follows once a message is accepted: a handler above would
+  // end the call twice.
   void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
     chunk_times_.queue = times.queue;
     chunk_times_.compute = times.compute;
@@ -365,7 +366,8 @@ class EncodeStreamCall final : public calls::Call {
     EndIfDraining();
   }
 
-  // Ends a stream that waits for its client. A thread that is in ReadNext() uses the exchange, and ends the stream itself.
+  // Ends a stream that waits for its client. A thread that is in ReadNext() uses the exchange, and
+  // ends the stream itself.
   void EndIfDraining() {
     {
       MutexLock lock(&mutex_);
@@ -380,8 +382,8 @@ class EncodeStreamCall final : public calls::Call {
     return absl::UnavailableError("the server is shutting down; go on at another replica");
   }
 
-  // Ends the stream in phase kComputing. What another server may do better begins with the state that this
-  // one has reached.
+  // Ends the stream in phase kComputing. What another server may do better begins with the state
+  // that this one has reached.
   void Fail(absl::Status status) noexcept {
     SetPhase(Phase::kEnded);
     const bool can_go_on = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);

@@ -1,4 +1,5 @@
-// What a request says of vectors, and how they are written. Pure functions, thread-safe. Errors are kInvalidArgument and start with the field.
+// What a request says of vectors, and how they are written. Pure functions, thread-safe. Errors are
+// kInvalidArgument and start with the field.
 #ifndef SRU_SERVER_TASKS_ENCODE_ENCODING_H_
 #define SRU_SERVER_TASKS_ENCODE_ENCODING_H_
 
@@ -16,8 +17,8 @@ absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pool
 // OUTPUT_FORMAT_UNSPECIFIED gives OUTPUT_FORMAT_FLOATS.
 absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format);
 
-// IEEE 754 half precision, rounded to nearest, ties to even. Infinities and the sign are kept, a NaN
-// stays one. A value that is too large becomes infinity. (bfloat16: kernels/common/bfloat16.h)
+// IEEE 754 half precision, rounded to nearest, ties to even. Infinities and the sign are kept, a
+// NaN stays one. A value that is too large becomes infinity. (bfloat16: kernels/common/bfloat16.h)
 uint16_t FloatToHalf(float value);
 
 // Scales `vector` to Euclidean length 1; a zero vector stays zero. Sums in double precision.

@@ -1,8 +1,9 @@
 // Generate: a text that goes on from a prompt, as it is made.
 //
-// One message is on its way at a time. What the generator adds meanwhile is merged, by sample, into the next
-// ones. A call with more than kMostWaitingTokens that wait for its client is paused until they have left: a client that reads
-// slowly slows its own text down, and what it makes the server hold is bounded.
+// One message is on its way at a time. What the generator adds meanwhile is merged, by sample, into
+// the next ones. A call with more than kMostWaitingTokens that wait for its client is paused until
+// they have left: a client that reads slowly slows its own text down, and what it makes the server
+// hold is bounded.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,8 @@ namespace {
 
 // Of one sample.
 constexpr size_t kMostWaitingTokens = 64;
-// A message with more tokens and candidates, which only an echo has, does not hold up others' tokens.
+// A message with more tokens and candidates, which only an echo has, does not hold up others'
+// tokens.
 constexpr size_t kMostTokensAtOnce = 1000;
 
 v1::FinishReason ToProto(FinishReason reason) {
@@ -166,15 +168,17 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     return absl::OkStatus();
   }
 
-  // At least the bytes of what waits for the client, as messages and on the wire, of the states, and of what samples remember.
+  // At least the bytes of what waits for the client, as messages and on the wire, of the states,
+  // and of what samples remember.
   int64_t AnswerBytes(const GenerateTask& task) const {
     const int64_t echoed = task.echo ? static_cast<int64_t>(task.prompt.size()) : 0;
     const int64_t tokens = 2 * static_cast<int64_t>(kMostWaitingTokens) + echoed;
     const int64_t per_token =
         32 + (task.num_candidates == 0 ? 0 : 64 + int64_t{160} * task.num_candidates) +
         (token_texts_ ? 160 : 0);
-    // A sample's picker remembers so much of each token (token_picker.h), in memory that may have doubled, and so much stands in the memo of
-    // its state. A state may bring as many tokens as the vocabulary has.
+    // A sample's picker remembers so much of each token (token_picker.h), in memory that may have
+    // doubled, and so much stands in the memo of its state. A state may bring as many tokens as the
+    // vocabulary has.
     constexpr int64_t kPickerBytes = 32;
     constexpr int64_t kMemoBytes = 12;
     auto picked = static_cast<int64_t>(task.sampling.logit_bias.size());
@@ -368,8 +372,8 @@ class GenerateCall final : public calls::Call, private GenerateSink {
 
   // At a drain, the service ends these calls itself when its time is over.
 
-  // Tells the service whether the call is paused. Another thread may change that at the same time: what is
-  // told last is then what is so.
+  // Tells the service whether the call is paused. Another thread may change that at the same time:
+  // what is told last is then what is so.
   void ApplyPause() noexcept {
     MutexLock lock(&pause_mutex_);
     batching::SequenceHandle handle;

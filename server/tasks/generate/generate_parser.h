@@ -13,8 +13,8 @@ namespace sru::server::tasks {
 
 inline constexpr int kMaxStopTokens = 1024;
 
-// Fills in everything that the request's fields say, except the state and the seed of a request without one, and counts the
-// words of its prompt.
+// Fills in everything that the request's fields say, except the state and the seed of a request
+// without one, and counts the words of its prompt.
 // `max_candidates` is the model's. kInvalidArgument begins with the path of the field:
 //   sampling.top_p: 1.5 is out of range, expected 0 to 1
 absl::Status ParseGenerate(const v1::GenerateRequest& request, const calls::ModelInput& input,

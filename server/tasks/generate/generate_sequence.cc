@@ -13,8 +13,8 @@ using kernels::StateArena;
 
 namespace {
 
-// A state is kept if it saves a prompt at least this many tokens: to find it costs less, and what many prompts
-// begin with by chance is not worth one.
+// A state is kept if it saves a prompt at least this many tokens: to find it costs less, and what
+// many prompts begin with by chance is not worth one.
 constexpr size_t kLeastPrefix = 16;
 
 }  // namespace

@@ -1,16 +1,17 @@
 // GenerateSequence: one call of Generate, as a sequence of steps. Its prompt is computed once, on a
-// slot of the arena; then each sample goes on as a branch with a slot of its own, a picker and a text.
+// slot of the arena; then each sample goes on as a branch with a slot of its own, a picker and a
+// text.
 //
-// With a prefix cache, a fresh prompt goes on from the longest beginning whose state is kept, and its own
-// states are kept where it leaves what others have asked, and at its end. A prompt whose own
-// log-probabilities or candidates are asked for is computed as a whole.
+// With a prefix cache, a fresh prompt goes on from the longest beginning whose state is kept, and
+// its own states are kept where it leaves what others have asked, and at its end. A prompt whose
+// own log-probabilities or candidates are asked for is computed as a whole.
 //
-// Tokens are kept as ids, so that all of it can be computed again from its start (Rewind()) and goes on
-// with the same tokens. What a step has added waits per sample until Deliver() passes it on: a sink
-// that is slower than the steps gets larger chunks.
+// Tokens are kept as ids, so that all of it can be computed again from its start (Rewind()) and
+// goes on with the same tokens. What a step has added waits per sample until Deliver() passes it
+// on: a sink that is slower than the steps gets larger chunks.
 //
-// Thread-safety: as StepSequence says; the functions for the stepper are called by the runner of the
-// step that it is in.
+// Thread-safety: as StepSequence says; the functions for the stepper are called by the runner of
+// the step that it is in.
 #ifndef SRU_SERVER_TASKS_GENERATE_GENERATE_SEQUENCE_H_
 #define SRU_SERVER_TASKS_GENERATE_GENERATE_SEQUENCE_H_
 
@@ -79,8 +80,8 @@ class GenerateSequence : public batching::StepSequence {
   }
   void End(const absl::Status& status, const batching::RequestTimes& times) override;
 
-  // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`, whose
-  // prefix cache is `prefixes` (may be null). An error changes nothing that matters;
+  // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`,
+  // whose prefix cache is `prefixes` (may be null). An error changes nothing that matters;
   // kResourceExhausted: there is no memory for its slots.
   absl::Status Plan(int rows, const std::shared_ptr<kernels::StateArena>& arena,
                     const std::shared_ptr<batching::PrefixCache>& prefixes, size_t share,
@@ -93,8 +94,9 @@ class GenerateSequence : public batching::StepSequence {
     return item.branch == GenerateItem::kPrompt && item.first_row == 0 && task_.state == nullptr;
   }
 
-  // The results of an item. `log_probs` [count] and `candidates` [count][max_candidates] of its tokens
-  // if they are scored, `picked` [num_picks] and `pick_candidates` [num_picks][max_candidates].
+  // The results of an item. `log_probs` [count] and `candidates` [count][max_candidates] of its
+  // tokens if they are scored, `picked` [num_picks] and `pick_candidates`
+  // [num_picks][max_candidates].
   struct Results {
     const float* log_probs = nullptr;
     const kernels::Candidate* candidates = nullptr;
@@ -130,7 +132,8 @@ class GenerateSequence : public batching::StepSequence {
            (suspended_ || (branch.finish != FinishReason::kNone && task_.return_state));
   }
   Branch FirstBranch() const;
-  // Puts the given state, or that of a kept beginning of the prompt, into a slot, if there is none yet.
+  // Puts the given state, or that of a kept beginning of the prompt, into a slot, if there is none
+  // yet.
   absl::Status Begin(const std::shared_ptr<kernels::StateArena>& arena,
                      const std::shared_ptr<batching::PrefixCache>& prefixes);
   // Keeps the state after the part of the prompt that has been fed, if that is a place for it.
@@ -176,8 +179,9 @@ class GenerateSequence : public batching::StepSequence {
   int64_t end_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Submits a call of `model` to its service, with the errors of StepService::Submit(). If the status is OK, the sink
-// of the task gets OnDone() exactly once, maybe before this returns, and `task` must live until then.
+// Submits a call of `model` to its service, with the errors of StepService::Submit(). If the status
+// is OK, the sink of the task gets OnDone() exactly once, maybe before this returns, and `task`
+// must live until then.
 absl::StatusOr<batching::SequenceHandle> SubmitGenerate(const models::Model& model,
                                                         batching::StepService& service,
                                                         const GenerateTask& task);

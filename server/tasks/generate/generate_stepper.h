@@ -1,9 +1,10 @@
 // GenerateStepper: runs steps of GenerateSequences on a language model. It packs what they need
 // into buffers that it allocated once, and owns the workspace of its worker.
 //
-// A step that is larger than the workspace, by its samples or by what their sampling adjusts, is run in
-// parts. When the arena has no room for one, kept prefixes make room; when there are none left, it is run
-// in halves, and so on: only a sequence for which there is none even alone has to wait.
+// A step that is larger than the workspace, by its samples or by what their sampling adjusts, is
+// run in parts. When the arena has no room for one, kept prefixes make room; when there are none
+// left, it is run in halves, and so on: only a sequence for which there is none even alone has to
+// wait.
 #ifndef SRU_SERVER_TASKS_GENERATE_GENERATE_STEPPER_H_
 #define SRU_SERVER_TASKS_GENERATE_GENERATE_STEPPER_H_
 
@@ -32,8 +33,8 @@ class GenerateStepper : public batching::StepRunner {
   static constexpr int kLeastAdjustments = 1 << 14;
 
   // `executable` and `model` must outlive the stepper. `arena` is of the
-  // device that `limits` names and shared with the others of that device. limits.states is not read.
-  // `prefixes` is the cache of the same arena, shared as well; null: there is none.
+  // device that `limits` names and shared with the others of that device. limits.states is not
+  // read. `prefixes` is the cache of the same arena, shared as well; null: there is none.
   // `least_adjustments` fit into a batch, or those of one pick if that is more.
   static absl::StatusOr<std::unique_ptr<GenerateStepper>> Create(
       const kernels::ProgramExecutable& executable, const models::LanguageModel& model,

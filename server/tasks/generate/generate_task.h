@@ -1,10 +1,12 @@
-// GenerateTask: a call of Generate, texts that go on token by token from one prompt, as its computation sees it.
+// GenerateTask: a call of Generate, texts that go on token by token from one prompt, as its
+// computation sees it.
 //
-// Each step of a worker runs one token of every text that is ready, and chunks of prompts beside them
-// (batching/steps/sequence_scheduler.h has the rules). What a step adds to a text goes to the call's sink.
+// Each step of a worker runs one token of every text that is ready, and chunks of prompts beside
+// them (batching/steps/sequence_scheduler.h has the rules). What a step adds to a text goes to the
+// call's sink.
 //
-// The same call gives the same tokens whatever else runs, however often it is paused, and when it goes
-// on from a state that an earlier one returned.
+// The same call gives the same tokens whatever else runs, however often it is paused, and when it
+// goes on from a state that an earlier one returned.
 #ifndef SRU_SERVER_TASKS_GENERATE_GENERATE_TASK_H_
 #define SRU_SERVER_TASKS_GENERATE_GENERATE_TASK_H_
 
@@ -42,8 +44,8 @@ struct GeneratedChunk {
   std::vector<int32_t> token_ids;
   // [token_ids], if asked for; 0 for the first token of a fresh prompt.
   std::vector<float> log_probs;
-  // num_candidates for each of token_ids, the best first; the first token of a fresh prompt has none,
-  // so there are num_candidates fewer then.
+  // num_candidates for each of token_ids, the best first; the first token of a fresh prompt has
+  // none, so there are num_candidates fewer then.
   std::vector<kernels::Candidate> candidates;
 
   // The rest is set in a sample's last chunk only.
@@ -88,19 +90,19 @@ struct WaitingChunk {
   bool ready = false;  // it may be taken
 };
 
-// Where a call's text goes. Called from threads of the workers, and of callers of Submit(), Cancel()
-// and Drain(), with no lock held and never by two threads at once. Must not block, and must live until
-// OnEnd() has returned. May call Cancel(), Pause() and Resume().
+// Where a call's text goes. Called from threads of the workers, and of callers of Submit(),
+// Cancel() and Drain(), with no lock held and never by two threads at once. Must not block, and
+// must live until OnEnd() has returned. May call Cancel(), Pause() and Resume().
 class GenerateSink {
  public:
   virtual ~GenerateSink() = default;
 
   // What a step has added. A step of several samples gives a chunk for each of them.
   virtual void OnChunk(GeneratedChunk&& chunk) = 0;
-  // Exactly once, after the last chunk: how the call has ended (step_service.h). With kUnavailable each sample
-  // that had not ended has had a last chunk with its state, if its prompt had been computed. `times`: until
-  // the first token, or the end without one, and of all steps that the call was part of. `generated_tokens`: of all samples, also of
-  // those that were given up.
+  // Exactly once, after the last chunk: how the call has ended (step_service.h). With kUnavailable
+  // each sample that had not ended has had a last chunk with its state, if its prompt had been
+  // computed. `times`: until the first token, or the end without one, and of all steps that the
+  // call was part of. `generated_tokens`: of all samples, also of those that were given up.
   virtual void OnEnd(const absl::Status& status, const batching::RequestTimes& times,
                      int64_t generated_tokens) = 0;
 };
@@ -121,7 +123,8 @@ struct GenerateTask {
   bool token_log_probs = false;
   bool return_state = false;
   int num_candidates = 0;
-  // Whose kept states the prompt may go on from, and whose its own become (prefix_cache.h); empty: nobody's.
+  // Whose kept states the prompt may go on from, and whose its own become (prefix_cache.h); empty:
+  // nobody's.
   std::string prefix_owner;
   batching::Priority priority = batching::Priority::kNormal;
   batching::FlowHandle flow;  // of the caller

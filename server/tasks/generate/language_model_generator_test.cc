@@ -1,5 +1,6 @@
-// Texts of a small language model on the reference backend, end to end in process: the same call gives
-// the same tokens alone, in any mix, from a state, after a lost device and with little memory.
+// Texts of a small language model on the reference backend, end to end in process: the same call
+// gives the same tokens alone, in any mix, from a state, after a lost device and with little
+// memory.
 
 #include <algorithm>
 #include <cstddef>

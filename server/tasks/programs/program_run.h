@@ -1,4 +1,5 @@
-// ProgramRun: a compiled program, the workspace of one worker, and what its next run takes and gives.
+// ProgramRun: a compiled program, the workspace of one worker, and what its next run takes and
+// gives.
 #ifndef SRU_SERVER_TASKS_PROGRAMS_PROGRAM_RUN_H_
 #define SRU_SERVER_TASKS_PROGRAMS_PROGRAM_RUN_H_
 
@@ -19,7 +20,8 @@ namespace sru::server::tasks {
 
 class ProgramRun {
  public:
-  // Both must outlive it. `limits` are those of the axes; the device and the turn are those of `place`.
+  // Both must outlive it. `limits` are those of the axes; the device and the turn are those of
+  // `place`.
   static absl::StatusOr<ProgramRun> Create(const kernels::ProgramExecutable& executable,
                                            const kernels::Program& program,
                                            kernels::ProgramLimits limits,

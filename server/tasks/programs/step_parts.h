@@ -1,4 +1,5 @@
-// PlanItems and RunInParts: how a StepRunner makes items of a step's shares, and runs them in parts.
+// PlanItems and RunInParts: how a StepRunner makes items of a step's shares, and runs them in
+// parts.
 #ifndef SRU_SERVER_TASKS_PROGRAMS_STEP_PARTS_H_
 #define SRU_SERVER_TASKS_PROGRAMS_STEP_PARTS_H_
 

@@ -1,5 +1,5 @@
-// ScoreBatchRunner: runs batches of sequences on a language model. It packs them into buffers that it
-// allocated once, and owns the workspace of its worker.
+// ScoreBatchRunner: runs batches of sequences on a language model. It packs them into buffers that
+// it allocated once, and owns the workspace of its worker.
 #ifndef SRU_SERVER_TASKS_SCORE_SCORE_BATCH_RUNNER_H_
 #define SRU_SERVER_TASKS_SCORE_SCORE_BATCH_RUNNER_H_
 
@@ -23,9 +23,9 @@ namespace sru::server::tasks {
 
 class ScoreBatchRunner : public batching::BatchRunner {
  public:
-  // `executable` and `model` must outlive the runner. `arena` is of the device that `limits` names and
-  // may be shared with others. limits.states is not read. `prefixes` is the cache of
-  // the same arena, which makes room for the states of a batch; null: there is none.
+  // `executable` and `model` must outlive the runner. `arena` is of the device that `limits` names
+  // and may be shared with others. limits.states is not read. `prefixes` is the cache of the same
+  // arena, which makes room for the states of a batch; null: there is none.
   static absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> Create(
       const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
       const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
@@ -33,7 +33,8 @@ class ScoreBatchRunner : public batching::BatchRunner {
 
   int device() const override { return limits_.device; }
   absl::Status WarmUp() override;
-  // The sequences are ScoreTasks. kResourceExhausted when the arena does not hold the states of the batch.
+  // The sequences are ScoreTasks. kResourceExhausted when the arena does not hold the states of the
+  // batch.
   absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override;
 
  private:

@@ -42,7 +42,8 @@ class TagCall final : public calls::SequenceCall<v1::TagRequest, v1::TagResponse
   }
 
   int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
-    // A token is a message with a string and labels, a label one with a string; and their bytes on the wire.
+    // A token is a message with a string and labels, a label one with a string; and their bytes on
+    // the wire.
     return 256 + num_tokens * (192 + top_k_ * (96 + 2 * longest_label_));
   }
 

@@ -1,5 +1,5 @@
-// TagBatchRunner: runs batches of sequences on a tagger. It packs them into buffers that it allocated once, and owns the workspace of
-// its worker.
+// TagBatchRunner: runs batches of sequences on a tagger. It packs them into buffers that it
+// allocated once, and owns the workspace of its worker.
 #ifndef SRU_SERVER_TASKS_TAG_TAG_BATCH_RUNNER_H_
 #define SRU_SERVER_TASKS_TAG_TAG_BATCH_RUNNER_H_
 
@@ -27,8 +27,8 @@ namespace sru::server::tasks {
 
 // A sequence of which a tagger finds the labels of each token.
 struct TagTask : calls::TokenTask {
-  // [num_tokens][num_labels]: the most probable labels of each token, the best first; a candidate's id is the label's index. The
-  // caller's, valid until the request's `done` is called.
+  // [num_tokens][num_labels]: the most probable labels of each token, the best first; a candidate's
+  // id is the label's index. The caller's, valid until the request's `done` is called.
   kernels::Candidate* labels = nullptr;
   int num_labels = 1;  // 1 to models::Tagger::max_labels
 };

@@ -1,5 +1,6 @@
-// Translations of small translators on the reference backend, end to end in process: the same hypotheses
-// as one at a time, in any mix, after a lost device and with little memory. Students of Marian, too.
+// Translations of small translators on the reference backend, end to end in process: the same
+// hypotheses as one at a time, in any mix, after a lost device and with little memory. Students of
+// Marian, too.
 
 #include <algorithm>
 #include <cstdint>

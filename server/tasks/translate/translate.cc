@@ -16,8 +16,9 @@
 namespace sru::server::tasks {
 namespace {
 
-// In an answer a token is an id, a string with its text, its log-probability and its part of the whole text, as a message and
-// on the wire; a weight of the alignment is in the result, the message and on the wire.
+// In an answer a token is an id, a string with its text, its log-probability and its part of the
+// whole text, as a message and on the wire; a weight of the alignment is in the result, the message
+// and on the wire.
 constexpr int64_t kSentenceBytes = 2048;
 constexpr int64_t kHypothesisBytes = 192;
 constexpr int64_t kTokenBytes = 176;
@@ -156,7 +157,8 @@ class TranslateCall final
     }
   }
 
-  // A search follows as many hypotheses as its beam is wide. Those that are not in the answer are counted as long as the longest that is.
+  // A search follows as many hypotheses as its beam is wide. Those that are not in the answer are
+  // counted as long as the longest that is.
   int64_t ComputedTokens() const override {
     int64_t tokens = 0;
     for (const TranslateTask& sentence : tasks()) {

@@ -1,5 +1,5 @@
-// Checks what a TranslateRequest says of the search and turns it into options of it. Pure functions,
-// thread-safe.
+// Checks what a TranslateRequest says of the search and turns it into options of it. Pure
+// functions, thread-safe.
 #ifndef SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_PARSER_H_
 #define SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_PARSER_H_
 
@@ -19,8 +19,8 @@ namespace sru::server::tasks {
 
 v1::LengthPenalty::Form FormOf(models::LengthPenalty penalty);
 
-// How to search, with the model's own values for what the request leaves open. kInvalidArgument begins
-// with the path of the field:
+// How to search, with the model's own values for what the request leaves open. kInvalidArgument
+// begins with the path of the field:
 //   length_penalty.alpha: nan is out of range, expected 0 to 10
 absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& request,
                                                   const models::TranslatorConfig& config,

@@ -1,21 +1,22 @@
 // TranslateSequence: one sentence of a call, as a sequence of steps.
 //
 //   1. Its source is encoded in one step, on a slot of the arena.
-//   2. BOS and the prefix are fed, and predict the first token. Where the model has a list of words for each
-//      sentence, it has been made by then.
-//   3. Each step feeds the last token of every live hypothesis. What one predicts decides, once all have
-//      been fed (models/decoding/beam_search.h), which of them go on: the slots are reordered, which moves
-//      no values.
-//   4. If the alignment is asked for, the hypotheses that were found are fed once more, as a whole, from a
-//      copy of the slot after 1. Their results are the same bits as in 3, and only theirs are kept.
+//   2. BOS and the prefix are fed, and predict the first token. Where the model has a list of words
+//      for each sentence, it has been made by then.
+//   3. Each step feeds the last token of every live hypothesis. What one predicts decides, once all
+//      have been fed (models/decoding/beam_search.h), which of them go on: the slots are reordered,
+//      which moves no values.
+//   4. If the alignment is asked for, the hypotheses that were found are fed once more, as a whole,
+//      from a copy of the slot after 1. Their results are the same bits as in 3, and only theirs
+//      are kept.
 //
-// Everything can be computed again from the start (Rewind()), with the same result, which goes to the call
-// when the sentence has ended.
+// Everything can be computed again from the start (Rewind()), with the same result, which goes to
+// the call when the sentence has ended.
 //
 // PendingTranslation: a call, which is answered when its last sentence has ended.
 //
-// Thread-safety: a sequence's as StepSequence says; the functions for the stepper are called by the runner
-// of the step that it is in. A call's functions are thread-safe.
+// Thread-safety: a sequence's as StepSequence says; the functions for the stepper are called by the
+// runner of the step that it is in. A call's functions are thread-safe.
 #ifndef SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_SEQUENCE_H_
 #define SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_SEQUENCE_H_
 
@@ -83,8 +84,8 @@ class PendingTranslation {
 // A call that was accepted.
 using TranslateHandle = std::shared_ptr<PendingTranslation>;
 
-// Submits a call of `model` to its service, with the errors of StepService::Submit(). If it is refused, its tasks are
-// as they were.
+// Submits a call of `model` to its service, with the errors of StepService::Submit(). If it is
+// refused, its tasks are as they were.
 absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
                                                 batching::StepService& service,
                                                 TranslateRequest&& request);
@@ -115,7 +116,8 @@ struct TranslateItem {
 
 class TranslateSequence : public batching::StepSequence {
  public:
-  // Of sentence `index` of the call, which has a source. `model`, a translator, must outlive the sequence.
+  // Of sentence `index` of the call, which has a source. `model`, a translator, must outlive the
+  // sequence.
   TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index,
                     const models::Model& model);
   ~TranslateSequence() override;
@@ -128,12 +130,13 @@ class TranslateSequence : public batching::StepSequence {
   void Deliver() override {}
   void End(const absl::Status& status, const batching::RequestTimes& times) override;
 
-  // The ids that may be in the translation, ascending; empty: all may. There once the source is in a step.
+  // The ids that may be in the translation, ascending; empty: all may. There once the source is in
+  // a step.
   const std::vector<int32_t>& choices() const { return choices_; }
 
-  // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`. Of
-  // items whose alignment is asked for, at most as many tokens as have `most_weights` together. An error
-  // changes nothing that matters; kResourceExhausted: there is no memory for its slots.
+  // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`.
+  // Of items whose alignment is asked for, at most as many tokens as have `most_weights` together.
+  // An error changes nothing that matters; kResourceExhausted: there is no memory for its slots.
   absl::Status Plan(int rows, int64_t most_weights,
                     const std::shared_ptr<kernels::StateArena>& arena, size_t share,
                     std::vector<TranslateItem>* items);
@@ -173,7 +176,8 @@ class TranslateSequence : public batching::StepSequence {
   std::vector<int32_t> choices_;  // made once, whatever is computed again
 
   std::shared_ptr<kernels::StateArena> arena_;  // that the slots are of; null: there are none
-  // The encoded sentence. With the alignment it stays as it is; else it is the first hypothesis' slot.
+  // The encoded sentence. With the alignment it stays as it is; else it is the first hypothesis'
+  // slot.
   kernels::StateArena::Slot source_slot_ = kernels::StateArena::kNoSlot;
   bool encoded_ = false;
   bool suspended_ = false;

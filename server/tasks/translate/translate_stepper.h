@@ -1,10 +1,11 @@
 // TranslateStepper: runs steps of TranslateSequences on a translator. It packs what they need into
 // buffers that it allocated once, and owns the workspace of its worker.
 //
-// A step is one run of the program, in which some sentences are encoded and hypotheses of others get a
-// token, and a second one if alignments are asked for: only theirs are computed. A step that is larger
-// than the workspace, by the hypotheses of its sentences, is run in parts. When the arena has no room for
-// one, it is run in halves, and so on: only a sentence for which there is none even alone has to wait.
+// A step is one run of the program, in which some sentences are encoded and hypotheses of others
+// get a token, and a second one if alignments are asked for: only theirs are computed. A step that
+// is larger than the workspace, by the hypotheses of its sentences, is run in parts. When the arena
+// has no room for one, it is run in halves, and so on: only a sentence for which there is none even
+// alone has to wait.
 #ifndef SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_STEPPER_H_
 #define SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_STEPPER_H_
 
@@ -28,8 +29,8 @@ namespace sru::server::tasks {
 
 class TranslateStepper : public batching::StepRunner {
  public:
-  // `executable` and `model` must outlive the stepper. `arena` is of the device that `limits` names and
-  // shared with the others of that device. limits.states is not read.
+  // `executable` and `model` must outlive the stepper. `arena` is of the device that `limits` names
+  // and shared with the others of that device. limits.states is not read.
   static absl::StatusOr<std::unique_ptr<TranslateStepper>> Create(
       const kernels::ProgramExecutable& executable, const models::Translator& model,
       const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena);
@@ -51,7 +52,8 @@ class TranslateStepper : public batching::StepRunner {
             const std::vector<batching::StepShare>& shares);
   // Passes the results of the batch on.
   void Commit(std::vector<batching::StepShare>& shares);
-  // Lists the words that the last sequence of `target_` may go on with; null: those of the one before.
+  // Lists the words that the last sequence of `target_` may go on with; null: those of the one
+  // before.
   void AddChoices(const std::vector<int32_t>* choices);
   absl::Status RunPacked();
   absl::Status RunWarmUpBatch(int num_tokens);

@@ -1,8 +1,8 @@
 // TranslateTask: a sentence of a call of Translate, as its computation sees it.
 //
-// Each step of a worker encodes the sources of some sentences and adds a token to every hypothesis of others
-// (batching/steps/sequence_scheduler.h has the rules). A sentence that is finished leaves at once; the call is
-// answered when all of its sentences are.
+// Each step of a worker encodes the sources of some sentences and adds a token to every hypothesis
+// of others (batching/steps/sequence_scheduler.h has the rules). A sentence that is finished leaves
+// at once; the call is answered when all of its sentences are.
 //
 // The same sentence gives the same hypotheses whatever else runs.
 #ifndef SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_TASK_H_
@@ -49,10 +49,11 @@ struct TranslateRequest {
   batching::Priority priority = batching::Priority::kNormal;
   batching::FlowHandle flow;  // of the caller
   absl::Time deadline = absl::InfiniteFuture();
-  // Called exactly once if the request is accepted, from a worker's thread or from SubmitTranslate(), Cancel()
-  // or Drain(), with no lock held. One sentence's error (step_service.h) is that of the call, whose other
-  // sentences are given up. The times: until a sentence was in a step first, and of all steps that a sentence
-  // was part of, each counted once. Does not throw.
+  // Called exactly once if the request is accepted, from a worker's thread or from
+  // SubmitTranslate(), Cancel() or Drain(), with no lock held. One sentence's error
+  // (step_service.h) is that of the call, whose other sentences are given up. The times: until a
+  // sentence was in a step first, and of all steps that a sentence was part of, each counted once.
+  // Does not throw.
   std::function<void(const absl::Status&, const batching::RequestTimes&)> done;
 };
 

@@ -18,8 +18,8 @@
 #endif
 
 #ifdef __x86_64__
-// Leaves the current stack, whose pointer it stores in *from, and continues on the stack `to`, which
-// was left in the same way. The registers that a function must preserve are on the stacks.
+// Leaves the current stack, whose pointer it stores in *from, and continues on the stack `to`,
+// which was left in the same way. The registers that a function must preserve are on the stacks.
 extern "C" void SruSwitchStacks(void** from, void* to);
 asm(R"(
     .text
@@ -196,8 +196,8 @@ class Shared {
 };
 
 struct Fiber {
-  // What the threads of a block have on top of their stacks must not be at equal distances: caches would keep few of
-  // them at a time.
+  // What the threads of a block have on top of their stacks must not be at equal distances: caches
+  // would keep few of them at a time.
   explicit Fiber(size_t index)
       : stack_bytes(kStackBytes + index % 61 * 192), stack(new char[stack_bytes]) {}
 
@@ -250,7 +250,8 @@ class Block {
     threads_ = left_ = threads;
   }
 
-  // Runs the threads until none goes on before those of another block of the cluster do. Whether any went on.
+  // Runs the threads until none goes on before those of another block of the cluster do. Whether
+  // any went on.
   bool Run() {
     Current() = this;
     blockIdx.x = number_;
@@ -262,8 +263,8 @@ class Block {
       progress_ = false;
       for (size_t turn = 0; turn < num_warps; ++turn) {
         const size_t w = reversed ? num_warps - 1 - turn : turn;
-        // A warp goes on until it waits for others: so few stacks at a time are in use that they stay in the
-        // nearest cache.
+        // A warp goes on until it waits for others: so few stacks at a time are in use that they
+        // stay in the nearest cache.
         const Barrier& barrier = warps_[w].barrier;
         int generation;
         do {

@@ -14,9 +14,9 @@
 // If a thread waits for one that has ended, or if all threads wait for different things, the
 // program ends with a message: on a GPU that would hang or give garbage.
 //
-// The blocks of a cluster take turns, each until its threads wait for those of others or have ended. The
-// program also ends with a message when a thread asks for the shared memory of a block that has not
-// begun or that has ended.
+// The blocks of a cluster take turns, each until its threads wait for those of others or have
+// ended. The program also ends with a message when a thread asks for the shared memory of a block
+// that has not begun or that has ended.
 #ifndef SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 #define SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 
@@ -60,8 +60,8 @@ inline unsigned atomicAdd(unsigned* to, unsigned value) {
 // NOLINTEND
 
 namespace sru::testing {
-// The error of tanh, as SRU_CUDA_HOST_MODE says: 1, or the least or the most that the GPU's fast tanh may
-// be of the true one.
+// The error of tanh, as SRU_CUDA_HOST_MODE says: 1, or the least or the most that the GPU's fast
+// tanh may be of the true one.
 extern const float kTanhFactor;
 }  // namespace sru::testing
 
@@ -105,8 +105,8 @@ void WaitForCopies() {
   WaitForCopies(kPending);
 }
 
-// Of dependent_args.cuh. A thread that ends without it ends the program with a message: on a GPU what
-// its kernel reads might not be written yet.
+// Of dependent_args.cuh. A thread that ends without it ends the program with a message: on a GPU
+// what its kernel reads might not be written yet.
 void AwaitEarlierKernels();
 
 void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
@@ -118,8 +118,8 @@ void RoleBarrier(int threads);
 
 namespace sru::testing {
 
-// Runs `kernel` once for each thread of each block. A block has `shared_bytes` of DynamicShared(), and every
-// `cluster_blocks` blocks are a cluster.
+// Runs `kernel` once for each thread of each block. A block has `shared_bytes` of DynamicShared(),
+// and every `cluster_blocks` blocks are a cluster.
 void Launch(int64_t blocks, int threads, const std::function<void()>& kernel,
             size_t shared_bytes = 0, int cluster_blocks = 1);
 

@@ -12,8 +12,9 @@ struct ShimMode {
 inline constexpr ShimMode kShimModes[] = {
     {false, false}, {true, false}, {false, true}, {true, true}};
 
-// Of the process. It begins with that of SRU_CUDA_HOST_MODE: "early", "reversed", "early_reversed" or
-// empty; "tanh_low" and "tanh_high" are kTanhFactor's (launch_shim.h). Not to be changed while a kernel runs.
+// Of the process. It begins with that of SRU_CUDA_HOST_MODE: "early", "reversed", "early_reversed"
+// or empty; "tanh_low" and "tanh_high" are kTanhFactor's (launch_shim.h). Not to be changed while a
+// kernel runs.
 ShimMode GetShimMode();
 void SetShimMode(ShimMode mode);
 

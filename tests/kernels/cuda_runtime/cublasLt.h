@@ -1,5 +1,5 @@
-// The part of cuBLASLt's header that kernels/cuda/device/cublaslt.h names. Nothing of it is ever called:
-// products are those of the tests.
+// The part of cuBLASLt's header that kernels/cuda/device/cublaslt.h names. Nothing of it is ever
+// called: products are those of the tests.
 #ifndef SRU_TESTS_KERNELS_CUDA_RUNTIME_CUBLASLT_H_
 #define SRU_TESTS_KERNELS_CUDA_RUNTIME_CUBLASLT_H_
 

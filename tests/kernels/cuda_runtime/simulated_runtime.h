@@ -58,7 +58,8 @@ struct SimulatedDevice {
 
 inline constexpr int kSimulatedDevices = 2;
 
-// The kernels that the process has loaded, and those that it has launched or recorded, on any device.
+// The kernels that the process has loaded, and those that it has launched or recorded, on any
+// device.
 struct KernelsSeen {
   std::mutex mutex;
   std::set<const void*> loaded;
