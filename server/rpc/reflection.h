@@ -1,7 +1,6 @@
 // Server reflection: tells clients without generated code which services a port has and what their
 // messages are. Answered here rather than by gRPC's own service, which parses every message of up
-// to
-// --max_message_bytes, fifty times as much memory as bytes, and holds a thread for each stream.
+// to --max_message_bytes, fifty times as much memory as bytes, and holds a thread for each stream.
 #ifndef SRU_SERVER_RPC_REFLECTION_H_
 #define SRU_SERVER_RPC_REFLECTION_H_
 

@@ -204,9 +204,8 @@ class Checker {
   }
 
   // The states after one step from zeros, which are 1 - f, for every bfloat16 input z of a forget
-  // gate
-  // f = sigmoid(z) with 2^-6 <= |z| <= 16. What a gate near 1 forgets is that 1 - f, so the detail
-  // has its largest relative error by decade. Allowed are
+  // gate f = sigmoid(z) with 2^-6 <= |z| <= 16. What a gate near 1 forgets is that 1 - f, so the
+  // detail has its largest relative error by decade. Allowed are
   //
   //   float32    4e-6 (1 - f), as the CUDA backend computes 1 - f without f, and in other backends
   //              1.5 x 2^-23 besides, for what f has lost

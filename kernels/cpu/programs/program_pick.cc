@@ -202,8 +202,7 @@ void SymbolPicker::KeepBest(const float* z, size_t size, float largest, float te
                             const Total& total, const Weight& weight, const Enough& enough,
                             Kept* kept) {
   // Those from `low` on are enough, those from `high` on are not, and come to `before`. Where n is
-  // 0, at
-  // 22.2 temperatures below the largest logit, nothing is picked.
+  // 0, at 22.2 temperatures below the largest logit, nothing is picked.
   const float least = std::max(kept->least, 1.0f);
   float low = std::max(kept->worst, largest - 22.5f * temperature);
   float high = std::nextafter(largest, kInfinity);

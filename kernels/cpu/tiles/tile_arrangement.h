@@ -31,8 +31,7 @@ inline TileArrangement ChooseTileArrangement(TileUnit unit, int sequences) {
   const int places = unit == TileUnit::kAmx ? 1 : 0;
   // Of one to three sequences each step depends on the one before it. Measured on Zen 4 with one
   // sequence of 32 tokens, layer / oneDNN's products with 1, 2 and 4 blocks: 1 x 64 1.68, 1.42,
-  // 1.33; 2 x 64 1.36, 1.22,
-  // 1.18; 2 x 128 1.20, 1.12, 1.08; 2 x 256 1.09, 1.05, 1.04.
+  // 1.33; 2 x 64 1.36, 1.22, 1.18; 2 x 128 1.20, 1.12, 1.08; 2 x 256 1.09, 1.05, 1.04.
   if (sequences <= 3) return {16, 4, places};
   // More sequences overlap by themselves: on Zen 4 pieces of 16, 32 and 64 rows are within what
   // measurements of them differ by, 1.22 to 1.24 at 2 x 64. On AMX 0.99 to 1.09 of oneDNN's
