@@ -202,7 +202,8 @@ def kernels_of(output):
     table = output[output.find('"ID"'):] if '"ID"' in output else ""
     times = {}
     for row in csv.DictReader(io.StringIO(table)):
-        if (row["ID"] or "").isdigit():  # the first row has the units
+        # The first row has the units; the last one may be cut.
+        if (row["ID"] or "").isdigit() and row["gpu__time_duration.sum"]:
             name = re.sub(r"\(.*", "", row["Kernel Name"].replace("void ", "").replace("(anonymous namespace)::", ""))
             times.setdefault(re.sub(r"\b\w+::", "", name), []).append(float(row["gpu__time_duration.sum"].replace(",", "")) / 1e3)
     return sorted(((name, len(of), sum(of)) for name, of in times.items()), key=lambda kernel: -kernel[2])

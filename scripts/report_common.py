@@ -100,7 +100,10 @@ def end_of(process, seconds=math.inf):
 
 def run(words, core=None, seconds=math.inf, given="", echo=False, **options):
     """(exit code, output, messages) of a program that reads `given`; the code is None after the limit. With `echo`, its messages are shown."""
-    with tempfile.TemporaryFile("w+") as source, tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as messages:
+    def file():
+        return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # a sanitizer may print any bytes
+
+    with file() as source, file() as output, file() as messages:
         source.write(given)
         source.seek(0)
         code = end_of(start(words, core, cwd=ROOT, stdin=source, stdout=output, stderr=None if echo else messages, **options), seconds)
@@ -125,7 +128,7 @@ def output_of(words, core=None, partial=False, **options):
 def bench(args, command, server, *flags, core=None):
     """The JSON object of a run of sru_bench, which fails after printing it when no call was answered OK."""
     words = [args.bin / "sru_bench", command, f"--address={server.address}", "--json", f"--duration={args.seconds:g}s", *flags]
-    return json.loads(output_of(words, core, partial=True))
+    return json.loads(output_of(words, core, partial=True, seconds=60 + 2 * args.seconds))
 
 
 def kernel_benchmarks(args, pattern):
@@ -364,8 +367,9 @@ class Report:
         flag = self.parser.add_argument
         flag("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder with the programs (build/bin)")
         flag("--out", type=pathlib.Path, default=page, help="the page (%(default)s)")
-        flag("--shared", type=pathlib.Path, default=os.environ.get("SRU_SHARED_DIR", ROOT.parent / "shared"),
-             help="folder with checkpoints, datasets and references (../shared)")
+        shared = ROOT / "shared" if (ROOT / "shared").exists() else ROOT.parent / "shared"
+        flag("--shared", type=pathlib.Path, default=os.environ.get("SRU_SHARED_DIR", shared),
+             help="folder with checkpoints, datasets and references (shared or ../shared)")
         flag("--python", default=sys.executable, help="interpreter with PyTorch and the package sru (%(default)s)")
         flag("--backend", default="cpu")
         flag("--parts", help="of " + ",".join(self.parts) + " (all that are not done)")
@@ -381,7 +385,9 @@ class Report:
             args = self.parser.parse_args(words)
         args.bin = args.bin.resolve()
         earlier = json.loads(args.resume.read_text(encoding="utf-8")) if args.resume and args.resume.exists() else {}
-        self.rows = {part: {row[0]: Row(*row) for row in rows} for part, rows in earlier.get("rows", {}).items() if part in self.parts}
+        # What failed or had no time is measured again or missing, not kept.
+        self.rows = {part: {row.name: row for row in map(lambda row: Row(*row), rows) if row.good and not row.figure.startswith(OUT_OF_TIME)}
+                     for part, rows in earlier.get("rows", {}).items() if part in self.parts}
         self.done, self.missing = earlier.get("done", []), {}
         args.passed = {row.name: row for rows in self.rows.values() for row in rows.values() if row.good}
         args.parts = args.parts.split(",") if args.parts else [part for part in self.parts if part not in self.done]

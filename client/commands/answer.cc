@@ -278,8 +278,13 @@ struct QueryLine {
   Json extra = Json::object();
 };
 
+bool HasNull(const Json& value) {
+  return value.is_null() ||
+         (value.is_structured() && std::any_of(value.begin(), value.end(), HasNull));
+}
+
 // The query in a line. Keys that it does not know, such as an "id", are the user's own.
-absl::StatusOr<v1::Query> ReadQuery(const std::string& line, const Json& json) {
+absl::StatusOr<v1::Query> ReadQuery(const Json& json) {
   if (!json.is_object()) {
     return absl::InvalidArgumentError(
         R"(expected a JSON object such as {"question": "...", "passages": ["..."]})");
@@ -287,16 +292,23 @@ absl::StatusOr<v1::Query> ReadQuery(const std::string& line, const Json& json) {
   if (!json.contains("question") || !json["question"].is_string()) {
     return absl::InvalidArgumentError("question: expected a text");
   }
-  const Json passages = json.value("passages", Json());
+  Json known;
+  for (const char* const key : {"question", "passages", "question_lemmas", "passage_tags"}) {
+    if (!json.contains(key)) continue;
+    // protobuf leaves out a null in a list, and what stands after it moves up.
+    if (HasNull(json[key])) return InvalidArgument(key, ": expected values, found a null");
+    known[key] = json[key];
+  }
+  const Json passages = known.value("passages", Json());
   const bool all_texts = std::all_of(passages.begin(), passages.end(),
                                      [](const Json& text) { return text.is_string(); });
-  if (!passages.is_array() || !all_texts) {  // protobuf would leave out a null
+  if (!passages.is_array() || !all_texts) {
     return absl::InvalidArgumentError("passages: expected a list of texts");
   }
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
   v1::Query query;
-  const auto status = google::protobuf::util::JsonStringToMessage(line, &query, options);
+  const auto status = google::protobuf::util::JsonStringToMessage(known.dump(), &query, options);
   if (status.ok()) return query;
   return absl::InvalidArgumentError(
       absl::string_view(status.message().data(), status.message().size()));
@@ -315,7 +327,7 @@ class ManyQuestions : public QuestionRunner<QueryLine, LineInput> {
       const Json json = Json::parse(line.text, nullptr, /*allow_exceptions=*/false);
       QueryLine& item = items.emplace_back();
       item.line = std::move(line);
-      item.query = ReadQuery(item.line.text, json);
+      item.query = ReadQuery(json);
       if (item.query.ok() && json.contains("id")) item.extra["id"] = json["id"];
     }
     return items;

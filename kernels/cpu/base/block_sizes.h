@@ -1,5 +1,5 @@
 // The sizes that the CPU backend packs weights and computes rows in, which decide how much memory
-// it takes. models/model_sizes.h counts with the same ones.
+// it takes. kernels/model_sizes.h counts with the same ones.
 #ifndef SRU_KERNELS_CPU_BASE_BLOCK_SIZES_H_
 #define SRU_KERNELS_CPU_BASE_BLOCK_SIZES_H_
 

@@ -1,7 +1,7 @@
 // Runs CUDA kernels on the host: defines the parts of CUDA C++ that the kernels' sources
 // (kernels/cuda/*.cuh) use, in plain C++. Include it before them.
 //
-//   Launch(blocks, threads, [&] { LayerNormKernel<float>(args); });
+//   Launch(blocks, threads, [&] { PoolKernel<float>(args); });
 //
 // It also has the instructions of tensor_core.cuh. A copy that was begun is made when it is waited
 // for, and shared memory holds NaN when a block begins, so that reading too early shows. Or it is
