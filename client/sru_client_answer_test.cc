@@ -178,6 +178,7 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
       "{\"question\": \"?\"}\n"
       "{\"question\": \"?\", \"passages\": [5]}\n"
       "{\"question\": \"?\", \"passages\": [\"a\"], \"passage_tags\": [{\"pos_ids\": [1.5]}]}\n"
+      "{\"question\": \"?\", \"passages\": [\"a\"], \"passage_tags\": [null, {}]}\n"
       "{\"question\": \"?\", \"passages\": [\"last\"], \"id\": 12}\n";
   Output output = Run({"answer", "--queries", "--json", "--batch=4", "--top_n=2"}, input, 1);
   std::vector<nlohmann::json> objects = JsonLines(output.out);
@@ -187,7 +188,7 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
               Has({{"text", "three."}, {"passage", 0}, {"start_byte", 7}}));
   EXPECT_THAT(objects[0]["answers"][1], Has({{"passage", 1}, {"start_byte", 2}}));
   EXPECT_EQ(objects[1]["line"], 4);
-  EXPECT_THAT(objects[2], Has({{"line", 10}, {"id", 12}}));
+  EXPECT_THAT(objects[2], Has({{"line", 11}, {"id", 12}}));
   EXPECT_THAT(
       output.err,
       AllOf(
@@ -196,7 +197,8 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
           HasSubstr("line 6: INVALID_ARGUMENT: question: expected a text"),
           HasSubstr("line 7: INVALID_ARGUMENT: passages: expected a list of texts"),
           HasSubstr("line 8: INVALID_ARGUMENT: passages: expected a list of texts"),
-          HasSubstr("line 9: INVALID_ARGUMENT: (passage_tags[0].pos_ids[0]): invalid value 1.5")));
+          HasSubstr("line 9: INVALID_ARGUMENT: (passage_tags[0].pos_ids[0]): invalid value 1.5"),
+          HasSubstr("line 10: INVALID_ARGUMENT: passage_tags: expected no null")));
   v1::Query tagged;
   for (const v1::AnswerRequest& request : server_.requests<v1::AnswerRequest>()) {
     for (const v1::Query& query : request.queries()) {

@@ -292,18 +292,18 @@ absl::StatusOr<v1::Query> ReadQuery(const Json& json) {
   if (!json.contains("question") || !json["question"].is_string()) {
     return absl::InvalidArgumentError("question: expected a text");
   }
-  Json known;
-  for (const char* const key : {"question", "passages", "question_lemmas", "passage_tags"}) {
-    if (!json.contains(key)) continue;
-    // protobuf leaves out a null in a list, and what stands after it moves up.
-    if (HasNull(json[key])) return InvalidArgument(key, ": expected values, found a null");
-    known[key] = json[key];
-  }
-  const Json passages = known.value("passages", Json());
+  const Json passages = json.value("passages", Json());
   const bool all_texts = std::all_of(passages.begin(), passages.end(),
                                      [](const Json& text) { return text.is_string(); });
   if (!passages.is_array() || !all_texts) {
     return absl::InvalidArgumentError("passages: expected a list of texts");
+  }
+  Json known;
+  for (const char* const key : {"question", "passages", "question_lemmas", "passage_tags"}) {
+    if (!json.contains(key)) continue;
+    // protobuf leaves out a null in a list, and what stands after it moves up.
+    if (HasNull(json[key])) return InvalidArgument(key, ": expected no null");
+    known[key] = json[key];
   }
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
