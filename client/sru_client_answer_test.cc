@@ -191,14 +191,13 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
   EXPECT_THAT(objects[2], Has({{"line", 11}, {"id", 12}}));
   EXPECT_THAT(
       output.err,
-      AllOf(
-          HasSubstr("line 3: INVALID_ARGUMENT: queries[0].passages[0]: gives no tokens"),
-          HasSubstr("line 5: INVALID_ARGUMENT: expected a JSON object such as"),
-          HasSubstr("line 6: INVALID_ARGUMENT: question: expected a text"),
-          HasSubstr("line 7: INVALID_ARGUMENT: passages: expected a list of texts"),
-          HasSubstr("line 8: INVALID_ARGUMENT: passages: expected a list of texts"),
-          HasSubstr("line 9: INVALID_ARGUMENT: (passage_tags[0].pos_ids[0]): invalid value 1.5"),
-          HasSubstr("line 10: INVALID_ARGUMENT: passage_tags: expected no null")));
+      AllOf(HasSubstr("line 3: INVALID_ARGUMENT: queries[0].passages[0]: gives no tokens"),
+            HasSubstr("line 5: INVALID_ARGUMENT: expected a JSON object such as"),
+            HasSubstr("line 6: INVALID_ARGUMENT: question: expected a text"),
+            HasSubstr("line 7: INVALID_ARGUMENT: passages: expected a list of texts"),
+            HasSubstr("line 8: INVALID_ARGUMENT: passages: expected a list of texts"),
+            HasSubstr("line 9: INVALID_ARGUMENT: (passage_tags[0].pos_ids[0]): invalid value 1.5"),
+            HasSubstr("line 10: INVALID_ARGUMENT: passage_tags: expected no null")));
   v1::Query tagged;
   for (const v1::AnswerRequest& request : server_.requests<v1::AnswerRequest>()) {
     for (const v1::Query& query : request.queries()) {

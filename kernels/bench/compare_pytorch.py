@@ -321,8 +321,12 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     measure, shapes = (on_gpu, GPU_SHAPES) if arguments.gpu_bench else (on_one_core, CPU_SHAPES)
+    chosen = [shape for shape in shapes if re.search(arguments.filter, str(shape))]
+    if not chosen:
+        print(f"compare_pytorch.py: --filter: expected a part of {shapes[0]} or of another shape's name", file=sys.stderr)
+        return 1
     try:
-        for shape, found in measure(arguments, [shape for shape in shapes if re.search(arguments.filter, str(shape))]):
+        for shape, found in measure(arguments, chosen):
             print(json.dumps({"shape": str(shape), "batch": shape.batch, **{name: round(us, 2) for name, us in found.items()}}), flush=True)
     except (Missing, NotMeasured, RuntimeError) as error:
         print(f"compare_pytorch.py: {error}", file=sys.stderr)

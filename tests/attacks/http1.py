@@ -30,9 +30,10 @@ class Tcp:
         self.socket.close()
 
     def send(self, data):
-        """Sends as much as the server takes; returns whether it took all."""
+        """Sends as much as the server takes, each piece within the socket's timeout; returns whether it took all."""
         try:
-            self.socket.sendall(data)
+            for start in range(0, len(data), 1 << 18):
+                self.socket.sendall(data[start : start + (1 << 18)])
             return True
         except OSError:
             return False

@@ -184,7 +184,7 @@ class TlsAndTokensTest(unittest.TestCase):
             ssl_options={"ca_certs": root},
             ssl_context_factory=lambda: ssl.create_default_context(cafile=root),
         ) as client:
-            for wrong in (None, {"Authorization": HEADERS["authorization"][::-1]}):
+            for wrong in (None, {"authorization": HEADERS["authorization"] + "2"}):
                 with self.assertRaises(InferenceServerException) as caught:
                     client.infer("trec", [texts(triton, TEXTS)], headers=wrong)
                 self.assertEqual(caught.exception.status(), "401")

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -198,7 +199,9 @@ class RunningServer {
     const grpc::Status status =
         CallRaw("/grpc.health.v1.Health/Check", HealthRequest(service), &response);
     if (!status.ok()) return absl::StrCat("code ", status.error_code());
-    return response == kServing ? "SERVING" : "NOT_SERVING";
+    if (response == kServing) return "SERVING";
+    return response == "\x08\x02" ? "NOT_SERVING"
+                                  : absl::StrCat("0x", absl::BytesToHexString(response));
   }
 
   HttpResponse Get(const std::string& path) { return HttpGet(metrics_port(), path); }
