@@ -167,7 +167,7 @@ tests/chaos              | tests/testing server server/base bench base          
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 600 0
 deploy                   |                                                                    |                          | 500 0
-scripts                  |                                                                    |                          | 3950 1200
+scripts                  |                                                                    |                          | 4000 1200
 client/python            |                                                                    |                          | 2800 1650
 models/exporter          |                                                                    |                          | 3900 0
 tests                    |                                                                    |                          | 0 7550

@@ -191,16 +191,16 @@ class HostStream : public Stream {
   }
   // The kernel divides twice for every word, which is slow on the host: it gets one row more than a
   // period, and a plain loop compares the others.
-  static void CompareRest(const CompareArgs& args, CompareArgs* first) {
-    first->rows = std::min(args.rows, args.period + 1);
-    const int64_t words = args.words_per_row;
-    for (int row = first->rows; row < args.rows; ++row) {
-      const uint32_t* const expected = args.expected + row % args.period * words;
-      if (!std::equal(expected, expected + words, args.values + row * words)) *args.differs = 1;
+  static void CompareRest(CompareArgs* args) {
+    const int rows = std::exchange(args->rows, std::min(args->rows, args->period + 1));
+    const int64_t words = args->words_per_row;
+    for (int row = args->rows; row < rows; ++row) {
+      const uint32_t* const expected = args->expected + row % args->period * words;
+      if (!std::equal(expected, expected + words, args->values + row * words)) *args->differs = 1;
     }
   }
   template <typename Args>
-  static void CompareRest(const Args& /*args*/, Args* /*first*/) {}
+  static void CompareRest(Args* /*args*/) {}
   Status RunOperation(const OperationArgs& args) override {
     return AddKernel([this, args] {
       const auto launch = [this](const auto& kernel, const LaunchShape& shape, const auto& given) {
@@ -215,7 +215,7 @@ class HostStream : public Stream {
       };
       std::visit(
           [&](auto given) {
-            CompareRest(given, &given);
+            CompareRest(&given);
             SetLimits(&given,
                       {options_.max_shared_bytes, MaxClusteredRows(options_.num_multiprocessors)});
             WithKernel(given, launch);
