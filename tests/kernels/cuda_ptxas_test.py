@@ -99,13 +99,14 @@ def resources_of(cubin):
 
 
 def kept_file(folder, name, architecture, kind):
-    """The cubin or PTX of a file of kernels that nvcc left in `folder` (--keep) when it compiled for several architectures."""
-    for file in (f"{name}.compute_{architecture}.sm_{architecture}.{kind}", f"{name}.compute_{architecture}.{kind}"):
-        path = os.path.join(folder, file)
-        if os.path.exists(path):
-            with open(path, "rb") as opened:
-                return opened.read()
-    sys.exit(f"{folder}: nvcc has not left {file} here; build sru_kernels again")
+    """The cubin or PTX of a file of kernels that nvcc left in `folder` (--keep); its name depends on for how many architectures."""
+    of_several = f"{name}.compute_{architecture}"
+    names = (f"{of_several}.sm_{architecture}.{kind}", f"{of_several}.{kind}", f"{name}.sm_{architecture}.{kind}", f"{name}.{kind}")
+    found = [path for path in (os.path.join(folder, file) for file in names) if os.path.exists(path)]
+    if not found:
+        sys.exit(f"{folder}: nvcc has not left {names[0]} here; build sru_kernels again")
+    with open(max(found, key=os.path.getmtime), "rb") as opened:
+        return opened.read()
 
 
 def check_registers(architecture, file, resources):
