@@ -20,6 +20,7 @@ namespace sru::kernels::cuda {
 // clang-format on
 
 struct CublasLt {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): the name of a member
 #define SRU_CUBLASLT_MEMBER(name) decltype(&cublasLt##name) name;
   SRU_CUBLASLT_FUNCTIONS(SRU_CUBLASLT_MEMBER)
 #undef SRU_CUBLASLT_MEMBER
