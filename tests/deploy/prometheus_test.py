@@ -54,7 +54,7 @@ class RuleFilesTest(unittest.TestCase):
                 self.assertIn(rule["labels"]["severity"], ("page", "ticket"))
                 for name in ("summary", "description"):
                     self.assertTrue(rule["annotations"][name])
-                # scripts/check_reliability_doc.py looks for the heading.
+                # tests/pages_test.py looks for the heading.
                 self.assertRegex(rule["annotations"]["runbook"], r"^docs/operations\.md#[a-z-]+$")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares tests/README.md and docs/ with the tests, files, flags and metrics that there are.
 
-  scripts/check_reliability_doc.py build
+  tests/pages_test.py build
 
 Of each line of tests/README.md under "How it is tested": the files must exist, the command must be a script of this project or
 select tests of the build, and it must run every test that the line names: tests of CTest, cases of GoogleTest (Suite.Case) and
