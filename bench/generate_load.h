@@ -44,8 +44,8 @@ struct GenerateLoadResult : RunResult {
   int64_t wrong_tokens = 0;    // of these, those that were not the same
 
   Histogram first_token;     // nanoseconds, from the begin of a text
-  Histogram between_tokens;  // likewise, between two messages with tokens of one text
-  Histogram text;            // likewise, from the begin of a text that ended with OK to its end
+  Histogram between_tokens;  // nanoseconds, between two messages with tokens of one text
+  Histogram text;            // nanoseconds, of a whole text that ended with OK
 
   double tokens_per_s() const { return PerSecond(tokens); }
 };

@@ -1,4 +1,4 @@
-// What the subcommands of sru_bench have in common: the flags of a load, parsing, and errors.
+// Shared by the subcommands of sru_bench: the flags of a load, parsing, and errors.
 #ifndef SRU_BENCH_LOAD_FLAGS_H_
 #define SRU_BENCH_LOAD_FLAGS_H_
 

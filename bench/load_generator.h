@@ -49,7 +49,7 @@ struct LoadResult : RunResult {
   bool connection_lost = false;
 
   Histogram latency;  // nanoseconds, of the calls that were OK
-  Histogram failed;   // likewise, of codes other than OK and refusals
+  Histogram failed;   // nanoseconds, of calls that ended with a code other than OK, refusals apart
 
   double throughput() const { return PerSecond(ok); }
   double goodput() const { return PerSecond(good); }

@@ -289,7 +289,7 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
 void GenerateRequestOptions::AddFlags(Flags* flags) {
   flags->Add("prompt", &prompt,
              absl::StrCat("lengths of the prompts, in random tokens: ", kLengthsHelp));
-  flags->Add("output", &output, "lengths of the texts in tokens, likewise");
+  flags->Add("output", &output, "lengths of the texts in tokens, written as those of prompts");
   flags->Add("shared_prefix", &shared_prefix, {0}, "tokens that all prompts begin with");
   flags->Add("distinct", &distinct, {1, kMaxDistinct},
              "how many different texts there are, before they repeat");

@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
 // What `sru_bench generate` asks for: prompts of random tokens, and how long the texts get.
 struct GenerateRequestOptions : CallOptions {
   std::string prompt = "fixed:100";  // lengths in tokens, see DrawLengths
-  std::string output = "fixed:100";  // likewise
+  std::string output = "fixed:100";  // lengths of the texts, written as those of prompts
   int shared_prefix = 0;             // tokens that all prompts begin with
   int distinct = 64;                 // different texts, before they repeat
   float temperature = 0;

@@ -1,4 +1,4 @@
-// What the loads of `sru_bench load` and `sru_bench generate` have in common: when calls are sent,
+// Shared by the loads of `sru_bench load` and `sru_bench generate`: when calls are sent,
 // and what became of them. A call of generate is a text.
 #ifndef SRU_BENCH_RUN_H_
 #define SRU_BENCH_RUN_H_
@@ -15,7 +15,7 @@
 
 namespace sru::bench {
 
-// What has happened so far: all calls since the start, including the warm-up.
+// Counts of all calls since the start, including those of the warm-up.
 struct Progress {
   double elapsed_s = 0;
   bool warming_up = false;
@@ -38,7 +38,7 @@ struct RunOptions {
   // Calls of the warm-up are sent but not counted.
   absl::Duration warmup = absl::Seconds(1);
   absl::Duration duration = absl::Seconds(10);
-  // Of each call, from the time at which it is meant to be sent; InfiniteDuration = none.
+  // The deadline of each call, counted from its planned time of sending; InfiniteDuration = none.
   absl::Duration deadline = absl::Seconds(10);
   int connections = 2;
 
