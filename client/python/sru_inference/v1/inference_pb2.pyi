@@ -23,9 +23,13 @@ PRIORITY_HIGH: Priority
 PRIORITY_LOW: Priority
 PRIORITY_NORMAL: Priority
 PRIORITY_UNSPECIFIED: Priority
+UNKNOWN_DEFAULT: Unknown
+UNKNOWN_REFUSE: Unknown
+UNKNOWN_REPLACE: Unknown
+UNKNOWN_SKIP: Unknown
 
 class AnswerRequest(_message.Message):
-    __slots__ = ["max_answer_tokens", "model", "no_overlap", "one_per_passage", "priority", "queries", "top_n", "version"]
+    __slots__ = ["max_answer_tokens", "model", "no_overlap", "one_per_passage", "priority", "queries", "top_n", "unknown", "version"]
     MAX_ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NO_OVERLAP_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +37,7 @@ class AnswerRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     QUERIES_FIELD_NUMBER: _ClassVar[int]
     TOP_N_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     max_answer_tokens: int
     model: str
@@ -41,8 +46,9 @@ class AnswerRequest(_message.Message):
     priority: Priority
     queries: _containers.RepeatedCompositeFieldContainer[Query]
     top_n: int
+    unknown: Unknown
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., queries: _Optional[_Iterable[_Union[Query, _Mapping]]] = ..., top_n: _Optional[int] = ..., max_answer_tokens: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., one_per_passage: bool = ..., no_overlap: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., queries: _Optional[_Iterable[_Union[Query, _Mapping]]] = ..., top_n: _Optional[int] = ..., max_answer_tokens: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., one_per_passage: bool = ..., no_overlap: bool = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class AnswerResponse(_message.Message):
     __slots__ = ["model", "results", "times", "version"]
@@ -85,13 +91,14 @@ class Classification(_message.Message):
     def __init__(self, labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., token_count: _Optional[int] = ..., truncated: bool = ..., unknown_tokens: _Optional[int] = ...) -> None: ...
 
 class ClassifyRequest(_message.Message):
-    __slots__ = ["model", "priority", "sequences", "skip_empty", "top_k", "truncate", "version"]
+    __slots__ = ["model", "priority", "sequences", "skip_empty", "top_k", "truncate", "unknown", "version"]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     SKIP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     model: str
     priority: Priority
@@ -99,8 +106,9 @@ class ClassifyRequest(_message.Message):
     skip_empty: bool
     top_k: int
     truncate: bool
+    unknown: Unknown
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., top_k: _Optional[int] = ..., truncate: bool = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., top_k: _Optional[int] = ..., truncate: bool = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class ClassifyResponse(_message.Message):
     __slots__ = ["classifications", "model", "times", "version"]
@@ -114,8 +122,28 @@ class ClassifyResponse(_message.Message):
     version: int
     def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., classifications: _Optional[_Iterable[_Union[Classification, _Mapping]]] = ..., times: _Optional[_Union[StageTimes, _Mapping]] = ...) -> None: ...
 
+class DetokenizeRequest(_message.Message):
+    __slots__ = ["model", "sequences", "version"]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    sequences: _containers.RepeatedCompositeFieldContainer[TokenIds]
+    version: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[TokenIds, _Mapping]]] = ...) -> None: ...
+
+class DetokenizeResponse(_message.Message):
+    __slots__ = ["model", "texts", "version"]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    version: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., texts: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class EncodeRequest(_message.Message):
-    __slots__ = ["model", "normalize", "output_format", "pooling", "priority", "sequences", "skip_empty", "truncate", "version"]
+    __slots__ = ["model", "normalize", "output_format", "pooling", "priority", "sequences", "skip_empty", "truncate", "unknown", "version"]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FORMAT_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +152,7 @@ class EncodeRequest(_message.Message):
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     SKIP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     model: str
     normalize: bool
@@ -133,8 +162,9 @@ class EncodeRequest(_message.Message):
     sequences: _containers.RepeatedCompositeFieldContainer[Sequence]
     skip_empty: bool
     truncate: bool
+    unknown: Unknown
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., truncate: bool = ..., pooling: _Optional[_Union[Pooling, str]] = ..., normalize: bool = ..., output_format: _Optional[_Union[OutputFormat, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., truncate: bool = ..., pooling: _Optional[_Union[Pooling, str]] = ..., normalize: bool = ..., output_format: _Optional[_Union[OutputFormat, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class EncodeResponse(_message.Message):
     __slots__ = ["encodings", "model", "times", "version"]
@@ -169,20 +199,22 @@ class EncodeStreamResponse(_message.Message):
     def __init__(self, encoding: _Optional[_Union[Encoding, _Mapping]] = ..., state: _Optional[bytes] = ..., times: _Optional[_Union[StageTimes, _Mapping]] = ...) -> None: ...
 
 class EncodeStreamStart(_message.Message):
-    __slots__ = ["model", "normalize", "output_format", "priority", "state", "version"]
+    __slots__ = ["model", "normalize", "output_format", "priority", "state", "unknown", "version"]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FORMAT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     model: str
     normalize: bool
     output_format: OutputFormat
     priority: Priority
     state: bytes
+    unknown: Unknown
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., output_format: _Optional[_Union[OutputFormat, str]] = ..., normalize: bool = ..., state: _Optional[bytes] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., output_format: _Optional[_Union[OutputFormat, str]] = ..., normalize: bool = ..., state: _Optional[bytes] = ..., priority: _Optional[_Union[Priority, str]] = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class Encoding(_message.Message):
     __slots__ = ["data", "shape", "token_count", "truncated", "unknown_tokens", "values"]
@@ -209,7 +241,7 @@ class Features(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., feature_size: _Optional[int] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ["echo", "max_new_tokens", "min_new_tokens", "model", "num_samples", "priority", "prompt", "return_state", "sampling", "state", "stop", "stop_token_ids", "token_log_probs", "token_texts", "top_candidates", "version"]
+    __slots__ = ["echo", "max_new_tokens", "min_new_tokens", "model", "num_samples", "priority", "prompt", "return_state", "sampling", "state", "stop", "stop_token_ids", "token_log_probs", "token_texts", "top_candidates", "unknown", "version"]
     ECHO_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MIN_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +257,7 @@ class GenerateRequest(_message.Message):
     TOKEN_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     TOP_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     echo: bool
     max_new_tokens: int
@@ -241,11 +274,12 @@ class GenerateRequest(_message.Message):
     token_log_probs: bool
     token_texts: bool
     top_candidates: int
+    unknown: Unknown
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., prompt: _Optional[_Union[Sequence, _Mapping]] = ..., state: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., num_samples: _Optional[int] = ..., token_log_probs: bool = ..., top_candidates: _Optional[int] = ..., return_state: bool = ..., priority: _Optional[_Union[Priority, str]] = ..., echo: bool = ..., token_texts: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., prompt: _Optional[_Union[Sequence, _Mapping]] = ..., state: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., min_new_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., num_samples: _Optional[int] = ..., token_log_probs: bool = ..., top_candidates: _Optional[int] = ..., return_state: bool = ..., priority: _Optional[_Union[Priority, str]] = ..., echo: bool = ..., token_texts: bool = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ["candidates", "finish_reason", "generated_tokens", "log_probs", "model", "prompt_tokens", "sample", "state", "text", "times", "token_ids", "token_texts", "version"]
+    __slots__ = ["candidates", "finish_reason", "generated_tokens", "log_probs", "model", "prompt_tokens", "sample", "state", "text", "times", "token_ids", "token_texts", "unknown_tokens", "version"]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -258,6 +292,7 @@ class GenerateResponse(_message.Message):
     TIMES_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     candidates: _containers.RepeatedCompositeFieldContainer[Candidates]
     finish_reason: FinishReason
@@ -271,8 +306,9 @@ class GenerateResponse(_message.Message):
     times: StageTimes
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     token_texts: _containers.RepeatedScalarFieldContainer[str]
+    unknown_tokens: int
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sample: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ..., candidates: _Optional[_Iterable[_Union[Candidates, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., state: _Optional[bytes] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., times: _Optional[_Union[StageTimes, _Mapping]] = ..., token_texts: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sample: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ..., candidates: _Optional[_Iterable[_Union[Candidates, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., state: _Optional[bytes] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., times: _Optional[_Union[StageTimes, _Mapping]] = ..., token_texts: _Optional[_Iterable[str]] = ..., unknown_tokens: _Optional[int] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
     __slots__ = ["model", "version"]
@@ -507,7 +543,7 @@ class Score(_message.Message):
     def __init__(self, token_count: _Optional[int] = ..., scored_count: _Optional[int] = ..., log_prob: _Optional[float] = ..., token_log_probs: _Optional[_Iterable[float]] = ..., candidates: _Optional[_Iterable[_Union[Candidates, _Mapping]]] = ..., state: _Optional[bytes] = ..., unknown_tokens: _Optional[int] = ..., token_texts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
-    __slots__ = ["model", "priority", "return_states", "sequences", "skip_empty", "states", "token_log_probs", "token_texts", "top_candidates", "version"]
+    __slots__ = ["model", "priority", "return_states", "sequences", "skip_empty", "states", "token_log_probs", "token_texts", "top_candidates", "unknown", "version"]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RETURN_STATES_FIELD_NUMBER: _ClassVar[int]
@@ -517,6 +553,7 @@ class ScoreRequest(_message.Message):
     TOKEN_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     TOP_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     model: str
     priority: Priority
@@ -527,8 +564,9 @@ class ScoreRequest(_message.Message):
     token_log_probs: bool
     token_texts: bool
     top_candidates: int
+    unknown: Unknown
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., states: _Optional[_Iterable[bytes]] = ..., return_states: bool = ..., token_log_probs: bool = ..., top_candidates: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ..., token_texts: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., states: _Optional[_Iterable[bytes]] = ..., return_states: bool = ..., token_log_probs: bool = ..., top_candidates: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ..., token_texts: bool = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class ScoreResponse(_message.Message):
     __slots__ = ["model", "scores", "times", "version"]
@@ -597,13 +635,14 @@ class TagLabel(_message.Message):
     def __init__(self, name: _Optional[str] = ..., index: _Optional[int] = ..., probability: _Optional[float] = ...) -> None: ...
 
 class TagRequest(_message.Message):
-    __slots__ = ["model", "priority", "sequences", "skip_empty", "top_k", "truncate", "version"]
+    __slots__ = ["model", "priority", "sequences", "skip_empty", "top_k", "truncate", "unknown", "version"]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     SKIP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     model: str
     priority: Priority
@@ -611,8 +650,9 @@ class TagRequest(_message.Message):
     skip_empty: bool
     top_k: int
     truncate: bool
+    unknown: Unknown
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., top_k: _Optional[int] = ..., truncate: bool = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., top_k: _Optional[int] = ..., truncate: bool = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class TagResponse(_message.Message):
     __slots__ = ["model", "taggings", "times", "version"]
@@ -638,6 +678,22 @@ class Tagging(_message.Message):
     unknown_tokens: int
     def __init__(self, tokens: _Optional[_Iterable[_Union[TokenTags, _Mapping]]] = ..., token_count: _Optional[int] = ..., truncated: bool = ..., unknown_tokens: _Optional[int] = ...) -> None: ...
 
+class Token(_message.Message):
+    __slots__ = ["end_byte", "end_char", "id", "start_byte", "start_char", "text"]
+    END_BYTE_FIELD_NUMBER: _ClassVar[int]
+    END_CHAR_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    START_BYTE_FIELD_NUMBER: _ClassVar[int]
+    START_CHAR_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    end_byte: int
+    end_char: int
+    id: int
+    start_byte: int
+    start_char: int
+    text: str
+    def __init__(self, id: _Optional[int] = ..., text: _Optional[str] = ..., start_byte: _Optional[int] = ..., end_byte: _Optional[int] = ..., start_char: _Optional[int] = ..., end_char: _Optional[int] = ...) -> None: ...
+
 class TokenIds(_message.Message):
     __slots__ = ["values"]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -645,12 +701,52 @@ class TokenIds(_message.Message):
     def __init__(self, values: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TokenTags(_message.Message):
-    __slots__ = ["labels", "token"]
+    __slots__ = ["end_byte", "end_char", "labels", "start_byte", "start_char", "token"]
+    END_BYTE_FIELD_NUMBER: _ClassVar[int]
+    END_CHAR_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    START_BYTE_FIELD_NUMBER: _ClassVar[int]
+    START_CHAR_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    end_byte: int
+    end_char: int
     labels: _containers.RepeatedCompositeFieldContainer[TagLabel]
+    start_byte: int
+    start_char: int
     token: str
-    def __init__(self, token: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[TagLabel, _Mapping]]] = ...) -> None: ...
+    def __init__(self, token: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[TagLabel, _Mapping]]] = ..., start_byte: _Optional[int] = ..., end_byte: _Optional[int] = ..., start_char: _Optional[int] = ..., end_char: _Optional[int] = ...) -> None: ...
+
+class Tokenization(_message.Message):
+    __slots__ = ["tokens", "unknown_tokens"]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[Token]
+    unknown_tokens: int
+    def __init__(self, tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., unknown_tokens: _Optional[int] = ...) -> None: ...
+
+class TokenizeRequest(_message.Message):
+    __slots__ = ["model", "sequences", "unknown", "version"]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    sequences: _containers.RepeatedCompositeFieldContainer[Sequence]
+    unknown: Unknown
+    version: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
+
+class TokenizeResponse(_message.Message):
+    __slots__ = ["max_sequence_tokens", "model", "tokenizations", "version"]
+    MAX_SEQUENCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZATIONS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    max_sequence_tokens: int
+    model: str
+    tokenizations: _containers.RepeatedCompositeFieldContainer[Tokenization]
+    version: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., tokenizations: _Optional[_Iterable[_Union[Tokenization, _Mapping]]] = ..., max_sequence_tokens: _Optional[int] = ...) -> None: ...
 
 class Tokens(_message.Message):
     __slots__ = ["values"]
@@ -659,7 +755,7 @@ class Tokens(_message.Message):
     def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TranslateRequest(_message.Message):
-    __slots__ = ["beam_size", "length_penalty", "max_length_factor", "max_new_tokens", "model", "num_hypotheses", "priority", "return_alignment", "return_hard_alignment", "return_token_log_probs", "sequences", "target_prefixes", "truncate", "version", "word_penalty"]
+    __slots__ = ["beam_size", "length_penalty", "max_length_factor", "max_new_tokens", "model", "num_hypotheses", "priority", "return_alignment", "return_hard_alignment", "return_token_log_probs", "sequences", "target_prefixes", "truncate", "unknown", "version", "word_penalty"]
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FACTOR_FIELD_NUMBER: _ClassVar[int]
@@ -673,6 +769,7 @@ class TranslateRequest(_message.Message):
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     TARGET_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WORD_PENALTY_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
@@ -688,9 +785,10 @@ class TranslateRequest(_message.Message):
     sequences: _containers.RepeatedCompositeFieldContainer[Sequence]
     target_prefixes: _containers.RepeatedScalarFieldContainer[str]
     truncate: bool
+    unknown: Unknown
     version: int
     word_penalty: float
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., num_hypotheses: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_alignment: bool = ..., target_prefixes: _Optional[_Iterable[str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., truncate: bool = ..., word_penalty: _Optional[float] = ..., max_length_factor: _Optional[float] = ..., return_hard_alignment: bool = ..., return_token_log_probs: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., num_hypotheses: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_alignment: bool = ..., target_prefixes: _Optional[_Iterable[str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., truncate: bool = ..., word_penalty: _Optional[float] = ..., max_length_factor: _Optional[float] = ..., return_hard_alignment: bool = ..., return_token_log_probs: bool = ..., unknown: _Optional[_Union[Unknown, str]] = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ["model", "times", "translations", "version"]
@@ -741,6 +839,9 @@ class TranslatorInfo(_message.Message):
     def __init__(self, beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., target_vocabulary_size: _Optional[int] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., max_positions: _Optional[int] = ..., word_penalty: _Optional[float] = ..., max_length_factor: _Optional[float] = ...) -> None: ...
 
 class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Unknown(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Pooling(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
