@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the generated messages of client/python from the protos. Run it after a change of proto/sru/v1 or
-# proto/sru_inference, and commit the result; python_unit_test fails until then.
+# Writes the generated messages of client/python from the protos. Run it after a change of proto/sru/v1,
+# proto/sru_inference or proto/inference, and commit the result; python_unit_test fails until then.
 #
 # The code is committed, and it is the code of protoc 3.21, because generated code runs with the protobuf that it was
 # generated for and with newer ones: this one runs with Debian 12's own python3-protobuf (3.21) and with every version
@@ -19,7 +19,12 @@ esac
 out=client/python/sru_inference
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-protoc -I proto --python_out="$work" --pyi_out="$work" sru/v1/inference.proto sru/v1/admin.proto sru_inference/details.proto
+# Under another package, since tritonclient declares the protocol's own: a process has one pool of messages.
+renamed=$work/renamed/sru_inference/open_inference.proto
+mkdir -p "${renamed%/*}"
+sed 's/^package inference;/package sru_inference.open_inference;/' proto/inference/open_inference.proto >"$renamed"
+protoc -I proto -I "$work/renamed" --python_out="$work" --pyi_out="$work" \
+  sru/v1/inference.proto sru/v1/admin.proto sru_inference/details.proto sru_inference/open_inference.proto
 # `sru` is also the name of the PyTorch package, so the modules are those of sru_inference.
 sed -i 's/^from sru\.v1 import /from sru_inference.v1 import /' "$work"/sru/v1/*
 cp "$work"/sru/v1/* "$out/v1/"

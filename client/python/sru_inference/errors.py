@@ -7,7 +7,7 @@ TypeError; they name the argument, and nothing was sent.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, Optional, Tuple, Type
+from typing import Any, Dict, Iterable, Optional, Sequence, Tuple, Type
 
 import grpc
 
@@ -152,3 +152,16 @@ def from_rpc(error: Any) -> InferenceError:
     result = kind(message, code, _retry_after(trailing), request_id(trailing))
     result.__cause__ = error
     return result
+
+
+def renumbered(error: InferenceError, rows: Sequence[int]) -> InferenceError:
+    """The error of a call with some of the caller's sequences: `rows` are their indices in the caller's list, one of
+    which the message names now."""
+
+    def row(found: re.Match[str]) -> str:
+        index = int(found[2])
+        return f"{found[1]}{rows[index] if index < len(rows) else index}"
+
+    error.message = re.sub(r"^((?:input )?\w+\[)(\d+)", row, error.message)
+    error.args = (error.message,)
+    return error

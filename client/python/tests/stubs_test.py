@@ -8,7 +8,7 @@ import unittest
 
 from google.protobuf import descriptor_pb2
 
-from sru_inference import details_pb2
+from sru_inference import details_pb2, open_inference_pb2
 from sru_inference.v1 import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc
 
 PROTO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "proto")
@@ -16,6 +16,7 @@ MODULES = {
     "sru/v1/inference.proto": inference_pb2,
     "sru/v1/admin.proto": admin_pb2,
     "sru_inference/details.proto": details_pb2,
+    "sru_inference/open_inference.proto": open_inference_pb2,
 }
 
 
@@ -24,7 +25,13 @@ class StubsTest(unittest.TestCase):
     def test_messages_are_those_of_the_protos(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "set")
-            subprocess.run(["protoc", "-I", PROTO, "--descriptor_set_out=" + path, *MODULES], check=True)
+            os.mkdir(os.path.join(folder, "sru_inference"))
+            with open(os.path.join(PROTO, "inference", "open_inference.proto"), encoding="utf-8") as file:
+                text = file.read().replace("\npackage inference;", "\npackage sru_inference.open_inference;")
+            with open(os.path.join(folder, "sru_inference", "open_inference.proto"), "w", encoding="utf-8") as file:
+                file.write(text)
+            includes = ["-I", PROTO, "-I", folder]
+            subprocess.run(["protoc", *includes, "--descriptor_set_out=" + path, *MODULES], check=True)
             with open(path, "rb") as file:
                 files = descriptor_pb2.FileDescriptorSet.FromString(file.read()).file
         self.assertEqual(len(files), len(MODULES))
