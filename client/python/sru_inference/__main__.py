@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 import numpy as np
 
 from . import __version__, export
-from ._requests import LENGTH_PENALTIES
+from ._requests import LENGTH_PENALTIES, UNKNOWNS
 from .client import Client
 from .errors import InferenceError, UnavailableError
 from .results import Score, SpanAnswer, TagLabel
@@ -87,16 +87,28 @@ def with_probabilities(labels: Iterable[TagLabel]) -> str:
 
 def classify(client: Client, args: argparse.Namespace) -> None:
     for texts in slices_of_texts(args):
-        for text, result in zip(texts, client.classify(texts, model=args.model, top_k=args.top_k)):
+        for text, result in zip(texts, client.classify(texts, **given(args, "model unknown top_k"))):
             print("%s  %s" % (with_probabilities(result.labels), text), flush=True)
 
 
 def tag(client: Client, args: argparse.Namespace) -> None:
     for texts in slices_of_texts(args):
-        for result in client.tag(texts, model=args.model, top_k=args.top_k):
+        for result in client.tag(texts, **given(args, "model unknown top_k")):
             for token in result.tokens:
                 print("%s  %s" % (with_probabilities(token.labels), shown(token.token)))
             print(flush=True)
+
+
+def tokenize(client: Client, args: argparse.Namespace) -> None:
+    for texts in slices_of_texts(args):
+        for result in client.tokenize(texts, **given(args, "model unknown")):
+            for token in result.tokens:
+                print(f"{token.id}  {token.start_char}-{token.end_char}  {shown(token.text)}")
+            print(flush=True)
+
+
+def detokenize(client: Client, args: argparse.Namespace) -> None:
+    print(shown(client.detokenize([args.ids], model=args.model)[0]))
 
 
 def score(client: Client, args: argparse.Namespace) -> None:
@@ -113,7 +125,11 @@ def score(client: Client, args: argparse.Namespace) -> None:
     state, version, totals = b"", 0, (0, 0, 0.0)
     for text in texts:
         response = client.score(
-            [text], model=args.model, version=version, states=[state] if state else [], return_states=args.carry
+            [text],
+            version=version,
+            states=[state] if state else [],
+            return_states=args.carry,
+            **given(args, "model unknown"),
         )
         result = response[0]
         if args.carry:  # a version that is loaded meanwhile could not go on from this state
@@ -126,7 +142,7 @@ def score(client: Client, args: argparse.Namespace) -> None:
 def generate(client: Client, args: argparse.Namespace) -> None:
     prompt = sys.stdin.read() if args.prompt is None else args.prompt
     sampling = given(args, "temperature top_p seed")
-    with client.generate(prompt, sampling=sampling, **given(args, "model max_new_tokens stop")) as pieces:
+    with client.generate(prompt, sampling=sampling, **given(args, "model unknown max_new_tokens stop")) as pieces:
         for piece in pieces:
             sys.stdout.write(shown(piece.text))
             sys.stdout.flush()
@@ -149,7 +165,7 @@ def answer(client: Client, args: argparse.Namespace) -> None:
         else:
             with open(name, encoding="utf-8", newline="") as file:
                 passages.append(file.read())
-    options = given(args, "model top_n one_per_passage no_overlap")
+    options = given(args, "model unknown top_n one_per_passage no_overlap")
     response = client.answer([(args.question, passages)], **options)
     for span in response[0].answers:
         name = args.files[span.passage] if args.files else "-"
@@ -157,7 +173,7 @@ def answer(client: Client, args: argparse.Namespace) -> None:
 
 
 def translate(client: Client, args: argparse.Namespace) -> None:
-    names = "in_flight model beam_size length_penalty alpha word_penalty max_new_tokens max_length_factor"
+    names = "in_flight model unknown beam_size length_penalty alpha word_penalty max_new_tokens max_length_factor"
     options = given(args, names)
     for text in client.translate_all(args.texts or lines_of_input(), **options):
         print(shown(text), flush=True)
@@ -192,6 +208,9 @@ def _add(
     parser.set_defaults(run=run)
     if model:
         parser.add_argument("--model", default="", help="may be left out when the server has one")
+        parser.add_argument(
+            "--unknown", default="", choices=UNKNOWNS, help="of what the vocabulary lacks; default: as the model has it"
+        )
     add_connection_flags(parser, timeout)
     return parser
 
@@ -214,6 +233,13 @@ def make_parser() -> argparse.ArgumentParser:
     one = _add(commands, "tag", tag, what, 'tag --top_k=3 "New York is large"')
     one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
     one.add_argument("--top_k", type=int, default=1, help="labels per token")
+
+    what = "The tokens of texts: the id of each and where it stands; and a blank line after each text."
+    one = _add(commands, "tokenize", tokenize, what, 'tokenize --model=trec "Who wrote Hamlet ?"')
+    one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
+
+    one = _add(commands, "detokenize", detokenize, "The text of token ids.", "detokenize --model=trec 17 4 250")
+    one.add_argument("ids", nargs="+", type=int)
 
     what = "How probable texts are: number of tokens, natural logarithm of the probability, bits per token, perplexity."
     one = _add(commands, "score", score, what, 'score --model=war_and_peace "Prince Andrew smiled."')

@@ -20,6 +20,7 @@ Message = TypeVar("Message", bound=AnyMessage)
 POOLINGS = tuple(name[len("POOLING_") :].lower() for name in pb.Pooling.keys())  # by number
 PRIORITIES = ("", "low", "normal", "high")
 PRECISIONS = ("float32", "float16", "bfloat16")
+UNKNOWNS = ("", "refuse", "skip", "replace")  # by number
 LENGTH_PENALTIES = ("", "gnmt", "power", "none")
 
 
@@ -89,10 +90,13 @@ def make(kind: Type[Message], **fields: Any) -> Message:
 def of_arguments(kind: Type[Message], arguments: Mapping[str, Any], **changed: Any) -> Message:
     """The message whose fields have the arguments of the same names, but for those in `changed`;
     None leaves a field out."""
-    where = target(arguments["model"], arguments["version"], arguments["priority"])
+    where = target(arguments["model"], arguments["version"], arguments.get("priority", ""))
+    where["unknown"] = choose(UNKNOWNS, arguments.get("unknown", ""), "unknown")
     given = {**arguments, **where, **changed}
     lists: Dict[str, Callable[[Any, Any], None]]
     lists = {"sequences": fill_sequences, "queries": fill_queries}
+    if kind is pb.DetokenizeRequest:
+        lists["sequences"] = fill_ids
     names = [name for name in kind.DESCRIPTOR.fields_by_name if name in given]
     message = make(kind, **{name: given[name] for name in names if name not in lists})
     for name in lists.keys() & names:
@@ -159,7 +163,22 @@ def _fill_array(message: pb.Sequence, array: npt.NDArray[Any], argument: str) ->
 def fill_sequences(message: Any, sequences: Iterable[SequenceInput]) -> None:
     _not_one(sequences, "sequences")
     for index, sequence in enumerate(sequences):
+        if type(sequence) is str:
+            try:
+                message.add(text=sequence)
+                continue
+            except ValueError:  # fill_sequence() says what is wrong
+                pass
         fill_sequence(message.add(), sequence, f"sequences[{index}]")
+
+
+def fill_ids(message: Any, sequences: Iterable[Sequence[int]]) -> None:
+    for index, sequence in enumerate(sequences):
+        filled = pb.Sequence()
+        fill_sequence(filled, sequence, f"sequences[{index}]")
+        if filled.WhichOneof("input") != "token_ids":
+            raise TypeError(f"sequences[{index}]: expected a list of token ids, found {sequence!r}")
+        message.add().CopyFrom(filled.token_ids)
 
 
 def _not_one(values: Any, argument: str) -> None:
@@ -226,10 +245,11 @@ def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, A
 
 
 def stream_start(
-    model: str, version: int, priority: str, precision: str, normalize: bool, state: bytes
+    model: str, version: int, priority: str, precision: str, normalize: bool, state: bytes, unknown: str
 ) -> pb.EncodeStreamStart:
     where = target(model, version, priority)
-    return make(pb.EncodeStreamStart, **where, output_format=output_format(precision), normalize=normalize, state=state)
+    where.update(output_format=output_format(precision), unknown=choose(UNKNOWNS, unknown, "unknown"))
+    return make(pb.EncodeStreamStart, **where, normalize=normalize, state=state)
 
 
 def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStreamRequest:

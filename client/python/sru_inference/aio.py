@@ -22,6 +22,7 @@ from typing import (
     Iterable,
     List,
     Optional,
+    Tuple,
     TypeVar,
     Union,
 )
@@ -31,6 +32,7 @@ import grpc.aio
 
 from . import _requests, client as blocking, results
 from ._common import ClientBase, TextStreamBase, not_ready
+from ._parts import Part, Parts
 from ._requests import Chunk, SequenceInput
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of
 from .v1 import inference_pb2 as pb
@@ -157,26 +159,37 @@ class Client(ClientBase):
         read: Callable[[Any, str], Result],
         timeout: Optional[float],
         request_id: str,
-    ) -> Result:
-        call = method(
-            request,
-            timeout=self._connection.timeout(timeout),
-            metadata=self._connection.metadata(request_id),
-        )
+    ) -> Any:
+        parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
+        calls: Deque[Tuple[Part, Any]] = collections.deque()
         try:
-            response = await call
-        except grpc.RpcError as error:
-            raise from_rpc(error) from error
+            while parts.left or calls:
+                if parts.left and len(calls) < parts.in_flight:
+                    part = parts.left.popleft()
+                    calls.append((part, method(part.request, **parts.options)))
+                    continue
+                part, call = calls.popleft()
+                try:
+                    response = await call
+                except grpc.RpcError as error:
+                    parts.failed(part, from_rpc(error), len(calls))
+                else:
+                    parts.done(part, read(response, request_id_of(await call.initial_metadata()) if request_id else ""))
         except asyncio.CancelledError:
             if not self._channels.closed or _is_cancelled():
                 raise
             raise CancelledError(_CLOSED) from None
-        return read(response, request_id_of(await call.initial_metadata()) if request_id else "")
+        finally:
+            for _, call in calls:
+                call.cancel()
+        return parts.result()
 
     classify = _awaited(blocking.Client.classify)
     tag = _awaited(blocking.Client.tag)
     encode = _awaited(blocking.Client.encode)
     score = _awaited(blocking.Client.score)
+    tokenize = _awaited(blocking.Client.tokenize)
+    detokenize = _awaited(blocking.Client.detokenize)
     generate = _streamed(blocking.Client.generate)
     answer = _awaited(blocking.Client.answer)
     translate = _awaited(blocking.Client.translate)
@@ -196,12 +209,13 @@ class Client(ClientBase):
         return_state: bool = False,
         normalize: bool = False,
         precision: str = "float32",
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
     ) -> AsyncIterator[results.EncodedChunk]:
         """As Client.encode_stream()."""
-        start = _requests.stream_start(model, version, priority, precision, normalize, state)
+        start = _requests.stream_start(model, version, priority, precision, normalize, state, unknown)
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
         call: Any = None

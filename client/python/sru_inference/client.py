@@ -14,8 +14,9 @@ import grpc
 
 from . import _requests, details_pb2, results
 from ._common import ClientBase, TextStreamBase, not_ready, serving_status
+from ._parts import Part, Parts
 from ._requests import Chunk, Query, Sampling, SequenceInput
-from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of
+from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of, result_of
 from .v1 import admin_pb2, inference_pb2 as pb
 
 Result = TypeVar("Result")
@@ -81,7 +82,13 @@ class Client(ClientBase):
 
     A sequence is a text (str), a list of words, a list or an integer array of token ids [length], or a float array
     of features [frames, feature_size]. `model` may be left out when the server has one for the call; version 0 is
-    the latest. `priority` is "low", "normal" or "high". `request_id` is sent along and appears in the server's log.
+    the latest. `priority` is "low", "normal" or "high". `unknown` says what becomes of a word, character or byte that
+    the vocabulary does not have: "refuse" (the call fails), "skip" or "replace"; "" is the model's own choice.
+    `request_id` is sent along and appears in the server's log.
+
+    classify, tag, encode, score, translate, tokenize and detokenize take lists of any length: one that is too long for
+    a call, or for what the server lets wait, goes as several, of which each has the timeout. The answer is one; its
+    times are sums. A version that is loaded meanwhile answers the calls that are left: name one where that matters.
 
     Every method raises an InferenceError (errors.py), and ValueError or TypeError for arguments that cannot be sent.
     Connects with the first call. Thread-safe: share one client, since each has connections of its own. Not across
@@ -111,16 +118,38 @@ class Client(ClientBase):
         timeout: Optional[float],
         request_id: str,
     ) -> Result:
-        """Makes a call and returns what `read` makes of the response and of the request id that the server has sent."""
+        """Makes a call, or several where the request is too large for one, and returns what `read` makes of the
+        response and of the request id that the server has sent."""
+        parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
+        calls: Deque[Tuple[Part, Any]] = collections.deque()
+
+        def receive(part: Part, call: Any) -> None:
+            try:
+                response = result_of(call) if call else None
+                if not call:
+                    response, call = method.with_call(part.request, **parts.options)
+            except grpc.RpcError as error:
+                parts.failed(part, from_rpc(error), len(calls))
+            except InferenceError as error:
+                parts.failed(part, error, len(calls))
+            else:
+                parts.done(part, read(response, request_id_of(call.initial_metadata()) if request_id else ""))
+
         try:
-            response, call = method.with_call(
-                request,
-                timeout=self._connection.timeout(timeout),
-                metadata=self._connection.metadata(request_id),
-            )
-        except grpc.RpcError as error:
-            raise from_rpc(error) from error
-        return read(response, request_id_of(call.initial_metadata()) if request_id else "")
+            while parts.left or calls:
+                if not parts.left or len(calls) >= parts.in_flight:
+                    receive(*calls.popleft())
+                    continue
+                part = parts.left.popleft()
+                if parts.left or calls:
+                    calls.append((part, method.future(part.request, **parts.options)))
+                else:
+                    receive(part, None)  # alone, which costs less
+        finally:
+            for _, call in calls:
+                call.cancel()
+        result: Result = parts.result()
+        return result
 
     # The methods below that return what _call() and _generate() do are those of aio.Client, too.
     # Their arguments have the names of the request's fields.
@@ -134,6 +163,7 @@ class Client(ClientBase):
         top_k: int = 0,
         truncate: bool = False,
         skip_empty: bool = False,
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
@@ -157,6 +187,7 @@ class Client(ClientBase):
         top_k: int = 1,
         truncate: bool = False,
         skip_empty: bool = False,
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
@@ -181,6 +212,7 @@ class Client(ClientBase):
         precision: str = "float32",
         truncate: bool = False,
         skip_empty: bool = False,
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
@@ -215,6 +247,7 @@ class Client(ClientBase):
         top_candidates: int = 0,
         token_texts: bool = False,
         skip_empty: bool = False,
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
@@ -227,6 +260,33 @@ class Client(ClientBase):
         """
         request = _requests.of_arguments(pb.ScoreRequest, locals(), states=list(states))
         return self._call(self._channels.get().inference.Score, request, results.scores, timeout, request_id)
+
+    def tokenize(
+        self,
+        sequences: Iterable[SequenceInput],
+        *,
+        model: str = "",
+        version: int = 0,
+        unknown: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Tokenizations:
+        """The tokens of each sequence, texts or words, with their ids and where they stand; nothing is computed."""
+        request = _requests.of_arguments(pb.TokenizeRequest, locals())
+        return self._call(self._channels.get().inference.Tokenize, request, results.tokenizations, timeout, request_id)
+
+    def detokenize(
+        self,
+        sequences: Iterable[Sequence[int]],
+        *,
+        model: str = "",
+        version: int = 0,
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Response[str]:
+        """The text that each list of token ids stands for: the opposite of tokenize()."""
+        request = _requests.of_arguments(pb.DetokenizeRequest, locals())
+        return self._call(self._channels.get().inference.Detokenize, request, results.texts, timeout, request_id)
 
     def generate(
         self,
@@ -246,6 +306,7 @@ class Client(ClientBase):
         return_state: bool = False,
         echo: bool = False,
         token_texts: bool = False,
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
@@ -289,6 +350,7 @@ class Client(ClientBase):
         return_state: bool = False,
         normalize: bool = False,
         precision: str = "float32",
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
@@ -301,7 +363,7 @@ class Client(ClientBase):
         state: of an earlier stream, to go on from.
         return_state: one more item at the end, without values, has the state after all chunks.
         """
-        start = _requests.stream_start(model, version, priority, precision, normalize, state)
+        start = _requests.stream_start(model, version, priority, precision, normalize, state, unknown)
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
 
@@ -344,6 +406,7 @@ class Client(ClientBase):
         max_answer_tokens: int = 0,
         one_per_passage: bool = False,
         no_overlap: bool = False,
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",
@@ -376,6 +439,7 @@ class Client(ClientBase):
         return_hard_alignment: bool = False,
         return_token_log_probs: bool = False,
         truncate: bool = False,
+        unknown: str = "",
         priority: str = "",
         timeout: Optional[float] = None,
         request_id: str = "",

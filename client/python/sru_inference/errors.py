@@ -154,6 +154,16 @@ def from_rpc(error: Any) -> InferenceError:
     return result
 
 
+def result_of(call: Any) -> Any:
+    """The response to a call that was started as a future."""
+    try:
+        return call.result()
+    except grpc.FutureCancelledError:
+        raise CancelledError("the call was cancelled") from None
+    except grpc.RpcError as error:
+        raise from_rpc(error) from error
+
+
 def renumbered(error: InferenceError, rows: Sequence[int]) -> InferenceError:
     """The error of a call with some of the caller's sequences: `rows` are their indices in the caller's list, one of
     which the message names now."""

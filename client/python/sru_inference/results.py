@@ -3,13 +3,11 @@ request."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import functools
+import itertools
 import math
-from typing import (
-    Any, Callable, Dict, Generic, Iterable, Optional, Sequence, Tuple, Type, TypeVar, Union, get_args, get_origin,
-    get_type_hints, overload,
-)  # fmt: skip
+from typing import Any, Generic, Iterable, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +36,7 @@ class Response(Sequence[_T], Generic[_T]):
     """The results of a call, one per sequence in the order of the request: response[0], len(response), iteration.
 
     model, version: the model that answered.
-    times: where the call spent its time.
+    times: where the call spent its time; zeros where nothing is computed.
     request_id: its id in the server's log; "" if the call was given none.
     """
 
@@ -46,7 +44,7 @@ class Response(Sequence[_T], Generic[_T]):
         self.results: Tuple[_T, ...] = tuple(results)
         self.model: str = message.model
         self.version: int = message.version
-        self.times = _copy(StageTimes, message.times)
+        self.times = _copy(StageTimes, message.times) if hasattr(message, "times") else StageTimes(0, 0, 0, 0)
         self.request_id = request_id
 
     @overload
@@ -63,6 +61,15 @@ class Response(Sequence[_T], Generic[_T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.model!r}, version={self.version}, results={self.results!r})"
+
+
+def joined(responses: Sequence[Response[_T]]) -> Response[_T]:
+    """The responses of calls with parts of a request, as if there were one."""
+    whole = copy.copy(responses[0])
+    whole.results = tuple(itertools.chain.from_iterable(responses))
+    times = zip(*(dataclasses.astuple(response.times) for response in responses))
+    whole.times = StageTimes(*map(sum, times))
+    return whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,10 +122,16 @@ class Classification:
 @dataclasses.dataclass(frozen=True)
 class TokenTags:
     """token: what a user reads for it; "" for features.
-    labels: the most probable first."""
+    labels: the most probable first.
+    start_byte, end_byte, start_char, end_char: where it stands, text[start_char:end_char] in characters of a Python
+    string, or in bytes of its UTF-8; all 0 for a sequence that is no text, or a token that the text does not have."""
 
     token: str
     labels: Tuple[TagLabel, ...]
+    start_byte: int = 0
+    end_byte: int = 0
+    start_char: int = 0
+    end_char: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +183,34 @@ class Encodings(Response[Encoding]):
 
 
 @dataclasses.dataclass(frozen=True)
+class Token:
+    """What the server makes of a piece of text. text: what a user reads for it. The rest as in TokenTags."""
+
+    id: int
+    text: str
+    start_byte: int
+    end_byte: int
+    start_char: int
+    end_char: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenization:
+    """tokens: all of the text, nothing cut off. unknown_tokens: how many the vocabulary does not have."""
+
+    tokens: Tuple[Token, ...]
+    unknown_tokens: int
+
+
+class Tokenizations(Response[Tokenization]):
+    """max_sequence_tokens: of the longest sequence that the model computes."""
+
+    def __init__(self, results: Iterable[Tokenization], message: Any, request_id: str) -> None:
+        super().__init__(results, message, request_id)
+        self.max_sequence_tokens: int = message.max_sequence_tokens
+
+
+@dataclasses.dataclass(frozen=True)
 class Candidate:
     """A token that might have come. text: what a user reads for it. log_prob: natural logarithm."""
 
@@ -216,6 +257,7 @@ class GeneratedText:
     log_probs: float32 [n], candidates and token_texts, one for each token, if asked for.
     finish_reason: "" while the text goes on; in the last item of each sample "length" or "stop", with the state (if
         asked for) and the numbers of tokens.
+    unknown_tokens: with finish_reason, how many of the prompt the vocabulary does not have.
     """
 
     model: str
@@ -231,6 +273,7 @@ class GeneratedText:
     generated_tokens: int
     times: StageTimes
     token_texts: Tuple[str, ...]
+    unknown_tokens: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -383,39 +426,48 @@ class Models:
     statuses: Tuple[ModelStatus, ...]
 
 
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """What makes a field with this type of the field of a message."""
-    if hint in (Floats, Ids):
-        return functools.partial(np.array, dtype=np.float32 if hint == Floats else np.int32)
-    if get_origin(hint) is tuple:
-        read = _reader(get_args(hint)[0])
-        return lambda values: tuple(read(value) for value in values)
-    copied = isinstance(hint, type) and dataclasses.is_dataclass(hint)
-    return functools.partial(_copy, hint) if copied else lambda value: value
-
-
-@functools.lru_cache(maxsize=None)
-def _readers(kind: Type[Any]) -> Dict[str, Callable[[Any], Any]]:
-    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
-
-
 def _copy(kind: Type[_T], message: Any, **others: Any) -> _T:
-    """A dataclass of the fields of a message that have the same names; `others` are those that do not."""
-    readers = _readers(kind)  # type: ignore[arg-type]
-    copied = {name: read(getattr(message, name)) for name, read in readers.items() if name not in others}
-    return kind(**copied, **others)
+    """A dataclass of the fields of a message that have the same names; `others` are those that do not. For what comes
+    once in a call: a row of a call costs less by its own constructor."""
+    fields: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
+    values = {field.name: getattr(message, field.name) for field in fields if field.name not in others}
+    return kind(**{name: tuple(value) if hasattr(value, "extend") else value for name, value in values.items()}, **others)
+
+
+def _floats(values: Any) -> Floats:
+    return np.array(values, np.float32)
+
+
+def _ids(values: Any) -> Ids:
+    return np.array(values, np.int32)
 
 
 def _candidates(message: Any) -> Tuple[Tuple[Candidate, ...], ...]:
-    return tuple(tuple(_copy(Candidate, one) for one in entry.candidates) for entry in message)
+    return tuple(
+        [tuple([Candidate(one.token_id, one.text, one.log_prob) for one in entry.candidates]) for entry in message]
+    )
+
+
+def _classification(one: pb.Classification) -> Classification:
+    labels = [Label(label.name, label.index, label.probability, label.logit) for label in one.labels]
+    return Classification(tuple(labels), one.token_count, one.truncated, one.unknown_tokens)
 
 
 def classifications(message: pb.ClassifyResponse, request_id: str) -> Response[Classification]:
-    return Response((_copy(Classification, one) for one in message.classifications), message, request_id)
+    return Response(map(_classification, message.classifications), message, request_id)
+
+
+def _token_tags(one: pb.TokenTags) -> TokenTags:
+    labels = [TagLabel(label.name, label.index, label.probability) for label in one.labels]
+    return TokenTags(one.token, tuple(labels), one.start_byte, one.end_byte, one.start_char, one.end_char)
+
+
+def _tagging(one: pb.Tagging) -> Tagging:
+    return Tagging(tuple(map(_token_tags, one.tokens)), one.token_count, one.truncated, one.unknown_tokens)
 
 
 def taggings(message: pb.TagResponse, request_id: str) -> Response[Tagging]:
-    return Response((_copy(Tagging, one) for one in message.taggings), message, request_id)
+    return Response(map(_tagging, message.taggings), message, request_id)
 
 
 def encoding_values(encoding: pb.Encoding, precision: str) -> Floats:
@@ -434,19 +486,44 @@ def encoding_values(encoding: pb.Encoding, precision: str) -> Floats:
 
 
 def encodings(message: pb.EncodeResponse, request_id: str, precision: str) -> Encodings:
-    found = (_copy(Encoding, one, values=encoding_values(one, precision)) for one in message.encodings)
-    return Encodings(found, message, request_id)
+    def encoding(one: pb.Encoding) -> Encoding:
+        return Encoding(encoding_values(one, precision), one.token_count, one.truncated, one.unknown_tokens)
+
+    return Encodings(map(encoding, message.encodings), message, request_id)
+
+
+def _score(one: pb.Score) -> Score:
+    log_probs, candidates = _floats(one.token_log_probs), _candidates(one.candidates)
+    figures = (one.token_count, one.scored_count, one.log_prob)
+    return Score(*figures, log_probs, candidates, one.state, one.unknown_tokens, tuple(one.token_texts))
 
 
 def scores(message: pb.ScoreResponse, request_id: str) -> Response[Score]:
-    found = (_copy(Score, one, candidates=_candidates(one.candidates)) for one in message.scores)
-    return Response(found, message, request_id)
+    return Response(map(_score, message.scores), message, request_id)
+
+
+def _tokenization(one: pb.Tokenization) -> Tokenization:
+    tokens = [
+        Token(token.id, token.text, token.start_byte, token.end_byte, token.start_char, token.end_char)
+        for token in one.tokens
+    ]
+    return Tokenization(tuple(tokens), one.unknown_tokens)
+
+
+def tokenizations(message: pb.TokenizeResponse, request_id: str) -> Tokenizations:
+    return Tokenizations(map(_tokenization, message.tokenizations), message, request_id)
+
+
+def texts(message: pb.DetokenizeResponse, request_id: str) -> Response[str]:
+    return Response(message.texts, message, request_id)
 
 
 def generated_text(message: pb.GenerateResponse) -> GeneratedText:
     reason = message.finish_reason
     name = _FINISH_REASONS[reason] if reason < 3 else str(reason)
-    return _copy(GeneratedText, message, candidates=_candidates(message.candidates), finish_reason=name)
+    arrays = {"token_ids": _ids(message.token_ids), "log_probs": _floats(message.log_probs)}
+    others = {"candidates": _candidates(message.candidates), "times": _copy(StageTimes, message.times)}
+    return _copy(GeneratedText, message, finish_reason=name, **arrays, **others)
 
 
 def encoded_chunk(message: pb.EncodeStreamResponse, precision: str) -> EncodedChunk:
@@ -457,16 +534,23 @@ def encoded_chunk(message: pb.EncodeStreamResponse, precision: str) -> EncodedCh
 
 
 def answers(message: pb.AnswerResponse, request_id: str) -> Response[QueryAnswers]:
-    return Response((_copy(QueryAnswers, one) for one in message.results), message, request_id)
+    def answer(one: pb.QueryAnswers) -> QueryAnswers:
+        return _copy(QueryAnswers, one, answers=tuple([_copy(SpanAnswer, span) for span in one.answers]))
+
+    return Response(map(answer, message.results), message, request_id)
 
 
 def translations(message: pb.TranslateResponse, request_id: str, alignment: bool) -> Response[Translation]:
     def hypothesis(one: pb.Hypothesis, width: int) -> Hypothesis:
-        rows = np.array(one.alignment, np.float32).reshape(-1, width) if width else np.zeros((0, 0), np.float32)
-        return _copy(Hypothesis, one, alignment=rows if alignment else None)
+        rows = _floats(one.alignment).reshape(-1, width) if width else np.zeros((0, 0), np.float32)
+        return Hypothesis(
+            one.text, tuple(one.tokens), _ids(one.token_ids), one.score, one.log_prob, rows if alignment else None,
+            _ids(one.hard_alignment), _floats(one.token_log_probs), one.unfinished,
+        )  # fmt: skip
 
     def translation(one: pb.Translation) -> Translation:
-        return _copy(Translation, one, hypotheses=tuple(hypothesis(each, one.token_count) for each in one.hypotheses))
+        hypotheses = tuple([hypothesis(each, one.token_count) for each in one.hypotheses])
+        return Translation(hypotheses, one.token_count, one.truncated, tuple(one.source_tokens), one.unknown_tokens)
 
     return Response(map(translation, message.translations), message, request_id)
 

@@ -1,0 +1,80 @@
+"""Requests that are too large for one call: cut into several, whose answers become one."""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
+
+from . import results
+from .errors import InferenceError, InvalidArgumentError, ResourceExhaustedError, renumbered
+
+MOST_SEQUENCES = 1024  # the default of --max_sequences_per_request
+IN_FLIGHT = 4
+PER_SEQUENCE = ("sequences", "states", "target_prefixes")
+# What a server says of a call that is too large: its flag, and what the flag allows.
+_LIMIT = re.compile(r"expected at most (\d+|that) \(--max_(sequences_per_request|queue_tokens)\)")
+
+
+class Part(NamedTuple):
+    """`request` has the sequences from `start` to before `stop`."""
+
+    start: int
+    stop: int
+    request: Any
+
+
+class Parts:
+    """left: parts that are to be sent, the next one first; whoever sends one says how it ends.
+    options: of each call."""
+
+    def __init__(self, request: Any, timeout: Optional[float], metadata: Any) -> None:
+        self.options: Dict[str, Any] = {"timeout": timeout, "metadata": metadata}
+        self.in_flight = IN_FLIGHT
+        self.left: Deque[Part] = collections.deque()
+        self._done: List[Tuple[int, Any]] = []
+        self._cut(Part(0, len(getattr(request, "sequences", ())), request), MOST_SEQUENCES)
+
+    def _cut(self, part: Part, most: int) -> None:
+        """Puts a part back, in pieces of at most `most` sequences."""
+        count = part.stop - part.start
+        if count <= most:
+            self.left.appendleft(part)
+            return
+        rest = type(part.request)()
+        rest.CopyFrom(part.request)
+        lists = {name: getattr(part.request, name, ()) for name in PER_SEQUENCE}
+        lists = {name: values for name, values in lists.items() if values}
+        for name in lists:
+            rest.ClearField(name)
+        pieces = []
+        for start in range(0, count, most):
+            stop = min(start + most, count)
+            piece = type(part.request)()
+            piece.CopyFrom(rest)
+            for name, values in lists.items():
+                getattr(piece, name).extend(values[start:stop])
+            pieces.append(Part(part.start + start, part.start + stop, piece))
+        self.left.extendleft(reversed(pieces))
+
+    def done(self, part: Part, response: Any) -> None:
+        self._done.append((part.start, response))
+
+    def failed(self, part: Part, error: InferenceError, others: int) -> None:
+        """Puts the part back, in smaller pieces if it was too large, or raises the error.
+        others: how many further calls of the request are on their way."""
+        count = part.stop - part.start
+        limit = _LIMIT.search(error.message) if isinstance(error, InvalidArgumentError) else None
+        exhausted = isinstance(error, ResourceExhaustedError)
+        if exhausted and error.retry_after is not None and others:
+            self.in_flight = others  # the server is busy with them
+            self.left.appendleft(part)
+        elif count > 1 and (limit or exhausted and error.retry_after is None):
+            most = int(limit[1]) if limit and limit[2] == "sequences_per_request" else count
+            self._cut(part, max(1, most if most < count else count // 2))
+        else:
+            raise renumbered(error, range(part.start, part.stop)) if count else error
+
+    def result(self) -> Any:
+        responses = [response for _, response in sorted(self._done, key=lambda one: one[0])]
+        return responses[0] if len(responses) == 1 else results.joined(responses)
