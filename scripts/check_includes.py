@@ -168,7 +168,7 @@ tests/chaos              | tests/testing server server/base bench base          
 cmake                    |                                                                    |                          | 600 0
 deploy                   |                                                                    |                          | 500 0
 scripts                  |                                                                    |                          | 3800 1200
-client/python            |                                                                    |                          | 3300 1650
+client/python            |                                                                    |                          | 3550 2250
 models/exporter          |                                                                    |                          | 3900 0
 tests                    |                                                                    |                          | 0 7700
 """

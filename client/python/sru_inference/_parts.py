@@ -71,7 +71,7 @@ class Parts:
             self.left.appendleft(part)
         elif count > 1 and (limit or exhausted and error.retry_after is None):
             most = int(limit[1]) if limit and limit[2] == "sequences_per_request" else count
-            self._cut(part, max(1, most if most < count else count // 2))
+            self._cut(part, max(1, most if most < count else -(-count // 2)))
         else:
             raise renumbered(error, range(part.start, part.stop)) if count else error
 

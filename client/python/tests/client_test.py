@@ -475,6 +475,143 @@ class CallsTest(unittest.TestCase):
                 client.classify(["a"])
 
 
+    LIMIT = 5
+
+    def limited(self, answer, error=None):
+        """Answers to calls with at most LIMIT sequences."""
+
+        def limited(request):
+            count = len(request.sequences)
+            if count > self.LIMIT:
+                raise error or Refusal(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"sequences: {count} are too many, expected at most {self.LIMIT} (--max_sequences_per_request); "
+                    "send several calls",
+                )
+            return answer(request)
+
+        return limited
+
+    def test_a_long_list_goes_in_several_calls(self):
+        texts = [f"w{index}" for index in range(23)]
+        service = serve(self, **{name: self.limited(ANSWERS[name]) for name in ("Classify", "Tag", "Encode", "Translate")})
+        client = self.connect(service)
+        with unittest.mock.patch("sru_inference._parts.MOST_SEQUENCES", 12):
+            response = client.classify(texts, top_k=1, request_id="long")
+            self.assertEqual([one.label for one in response], texts)
+            self.assertEqual((response.version, response.request_id, response.times.total_us), (4, "long", 6 * 7))
+            counts = sorted(len(request.sequences) for request in service.requests)
+            self.assertEqual(counts, [1, 2, 5, 5, 5, 5, 11, 12])
+            self.assertEqual({request.top_k for request in service.requests}, {1})
+            self.assertEqual([one.tokens[0].token for one in client.tag(texts)], texts)
+            self.assertEqual([one.text for one in client.translate(texts)], [text.upper() for text in texts])
+            encodings = client.encode([[index + 1] for index in range(23)])
+            self.assertEqual([one.values.shape for one in encodings], [(index + 1,) for index in range(23)])
+            self.assertIsInstance(encodings, sru_inference.results.Encodings)
+            self.assertEqual(len(client.classify(iter(texts[:12]))), 12)
+
+    def test_what_belongs_to_the_sequences_goes_with_them(self):
+        def score_state(request):
+            pairs = zip(request.sequences, request.states)
+            return pb.ScoreResponse(scores=[pb.Score(state=one.text.encode() + state) for one, state in pairs])
+
+        def prefixed(request):
+            texts = [prefix + one.text for one, prefix in zip(request.sequences, request.target_prefixes)]
+            return pb.TranslateResponse(translations=[pb.Translation(hypotheses=[pb.Hypothesis(text=text)]) for text in texts])
+
+        client = self.connect(serve(self, Score=self.limited(score_state), Translate=self.limited(prefixed)))
+        texts = list("abcdefghijklm")
+        found = client.score(texts, states=[text.upper().encode() for text in texts])
+        self.assertEqual([one.state.decode() for one in found], [text + text.upper() for text in texts])
+        found = client.translate(texts, target_prefixes=[text.upper() for text in texts])
+        self.assertEqual([one.text for one in found], [text.upper() + text for text in texts])
+
+    def test_a_call_that_is_too_large_is_halved(self):
+        for error in (
+            Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "the call alone is too much"),
+            Refusal(grpc.StatusCode.INVALID_ARGUMENT, "sequences: more than 9 tokens in all, expected at most that "
+                    "(--max_queue_tokens); send several calls"),
+        ):  # fmt: skip
+            service = serve(self, Classify=self.limited(classify, error))
+            found = self.connect(service).classify([f"w{index}" for index in range(9)])
+            self.assertEqual([one.label for one in found], [f"w{index}" for index in range(9)])
+            self.assertEqual(sorted(len(request.sequences) for request in service.requests), [4, 5, 9])
+
+    def test_an_error_in_a_long_list_names_the_callers_index(self):
+        def refuse(request):
+            for index, sequence in enumerate(request.sequences):
+                if sequence.text == "bad":
+                    raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"sequences[{index}].text: bad")
+            return classify(request)
+
+        client = self.connect(serve(self, Classify=self.limited(refuse)))
+        texts = ["a"] * 23
+        texts[17] = "bad"
+        with self.assertRaisesRegex(sru_inference.InvalidArgumentError, r"^INVALID_ARGUMENT: sequences\[17\].text: bad$"):
+            client.classify(texts)
+        with self.assertRaisesRegex(TypeError, r"sequences\[3\]: expected a text"):
+            client.classify(["a", "b", "c", None])
+
+    def test_a_long_list_waits_for_its_own_calls_only(self):
+        lock, running = threading.Lock(), [0, 0]  # now, refused
+
+        def busy(request):
+            with lock:
+                running[0] += 1
+                full = running[0] > 2
+                running[1] += full
+            try:
+                if full:
+                    raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", retry_after=0.01)
+                time.sleep(0.02)
+                return classify(request)
+            finally:
+                with lock:
+                    running[0] -= 1
+
+        texts = [f"w{index}" for index in range(60)]
+        client = self.connect(serve(self, Classify=self.limited(busy)))
+        self.assertEqual([one.label for one in client.classify(texts)], texts)
+        self.assertGreater(running[1], 0)
+        with self.assertRaises(sru_inference.ResourceExhaustedError):
+            self.client.classify(["full"])
+
+    def test_tokens_of_texts_and_texts_of_tokens(self):
+        def tokenize(request):
+            found = []
+            for sequence in request.sequences:
+                tokens, at = [], 0
+                for word in sequence.text.split():
+                    at = sequence.text.index(word, at)
+                    tokens.append(pb.Token(id=len(word), text=word, start_byte=at, end_byte=at + len(word),
+                                           start_char=at, end_char=at + len(word)))  # fmt: skip
+                found.append(pb.Tokenization(tokens=tokens, unknown_tokens=request.unknown))
+            return pb.TokenizeResponse(model=request.model, version=request.version, tokenizations=found, max_sequence_tokens=9)
+
+        def detokenize(request):
+            return pb.DetokenizeResponse(texts=[" ".join("x" * value for value in one.values) for one in request.sequences])
+
+        client = self.connect(serve(self, Tokenize=self.limited(tokenize), Detokenize=self.limited(detokenize)))
+        found = client.tokenize(["a bb", ""], model="m", version=3, unknown="skip")
+        self.assertEqual((found.model, found.version, found.max_sequence_tokens), ("m", 3, 9))
+        self.assertEqual(found[0].tokens[1], sru_inference.results.Token(2, "bb", 2, 4, 2, 4))
+        self.assertEqual([(len(one.tokens), one.unknown_tokens) for one in found], [(2, 2), (0, 2)])
+        self.assertEqual(list(client.detokenize([[1, 2], np.array([3]), []])), ["x xx", "xxx", ""])
+        self.assertEqual(list(client.detokenize([[1]] * 13)), ["x"] * 13)
+        for wrong in ("ab", ["a"], [1.5]):
+            with self.assertRaisesRegex((TypeError, ValueError), r"sequences\[1\]: expected "):
+                client.detokenize([[1], wrong])
+
+    def test_what_becomes_of_unknown_tokens(self):
+        for number, unknown in enumerate(["", "refuse", "skip", "replace"]):
+            self.client.classify(["a"], unknown=unknown)
+            self.client.answer([("Who?", ["x"])], unknown=unknown)
+            list(self.client.encode_stream([[1]], unknown=unknown))
+            self.assertEqual([request.unknown for request in self.service.requests[-3:-1]], [number] * 2)
+        with self.assertRaisesRegex(ValueError, "unknown: expected one of refuse, skip, replace, found 'drop'"):
+            self.client.score(["a"], unknown="drop")
+
+
 class AioCallsTest(CallsTest):
     make_client = AsyncAdapter
 

@@ -1,6 +1,7 @@
 """Arguments to messages, and messages to results."""
 
 import dataclasses
+import functools
 import inspect
 import pickle
 import unittest
@@ -143,7 +144,7 @@ class SequenceTest(unittest.TestCase):
 
     def test_every_argument_reaches_the_request(self):
         elsewhere = {"self", "timeout", "request_id", "precision", "alpha"}  # not under their own names
-        for name in ("classify", "tag", "encode", "score", "generate", "answer", "translate"):
+        for name in ("classify", "tag", "encode", "score", "generate", "answer", "translate", "tokenize", "detokenize"):
             arguments = set(inspect.signature(getattr(sru_inference.Client, name)).parameters) - elsewhere
             request = getattr(pb, name.title() + "Request")
             self.assertLessEqual(arguments, set(request.DESCRIPTOR.fields_by_name), name)
@@ -227,7 +228,7 @@ class ResultsTest(unittest.TestCase):
         left_out = {"Encoding": {"data", "shape"}, "ModelInfo": {"pooling"}, "TranslatorInfo": {"length_penalty"}}
         of_results = (
             "StageTimes Label Classification TagLabel TokenTags Tagging Encoding Candidate Score SpanAnswer QueryAnswers "
-            "Hypothesis Translation ModelInfo ModelStatus ReaderInfo TranslatorInfo"
+            "Hypothesis Translation ModelInfo ModelStatus ReaderInfo TranslatorInfo Token Tokenization"
         )
         kinds = [(getattr(results, name), getattr(pb, name)) for name in of_results.split()]
         kinds += [(getattr(sru_inference, name), getattr(pb, name)) for name in ("Sampling", "Query", "PassageTags")]
@@ -235,6 +236,64 @@ class ResultsTest(unittest.TestCase):
             fields = {field.name for field in dataclasses.fields(kind)}
             expected = set(message.DESCRIPTOR.fields_by_name) - left_out.get(kind.__name__, set())
             self.assertEqual(fields, expected, kind)
+
+    def test_each_field_has_the_value_of_its_message(self):
+        """Constructors name no fields."""
+
+        def filled(message, number=0):
+            for field in message.DESCRIPTOR.fields:
+                number += 1
+                if field.message_type is not None:
+                    holder = getattr(message, field.name)
+                    filled(holder.add() if field.label == field.LABEL_REPEATED else holder, number)
+                else:
+                    value = {field.TYPE_STRING: f"s{number}", field.TYPE_BYTES: b"%d" % number, field.TYPE_BOOL: True}.get(
+                        field.type, 1 if field.enum_type else number
+                    )
+                    if field.label == field.LABEL_REPEATED:
+                        getattr(message, field.name).append(value)
+                    else:
+                        setattr(message, field.name, value)
+            return message
+
+        def compare(result, message, where):
+            for field in dataclasses.fields(result):
+                found, wanted = getattr(result, field.name), getattr(message, field.name, None)
+                where_field = f"{where}.{field.name}"
+                if field.name in ("values", "alignment", "finish_reason", "candidates"):
+                    continue
+                if dataclasses.is_dataclass(found):
+                    compare(found, wanted, where_field)
+                elif isinstance(found, tuple) and found and dataclasses.is_dataclass(found[0]):
+                    self.assertEqual(len(found), 1)
+                    compare(found[0], wanted[0], where_field)
+                else:
+                    found = list(found) if isinstance(found, (tuple, np.ndarray)) else found
+                    self.assertEqual(found, list(wanted) if isinstance(found, list) else wanted, where_field)
+
+        for read, kind, field in (
+            (results.classifications, pb.ClassifyResponse, "classifications"),
+            (results.taggings, pb.TagResponse, "taggings"),
+            (results.scores, pb.ScoreResponse, "scores"),
+            (results.answers, pb.AnswerResponse, "results"),
+            (results.tokenizations, pb.TokenizeResponse, "tokenizations"),
+            (functools.partial(results.translations, alignment=False), pb.TranslateResponse, "translations"),
+        ):
+            message = filled(kind())
+            if kind is pb.TranslateResponse:
+                message.translations[0].hypotheses[0].ClearField("alignment")  # has a shape
+            response = read(message, "id")
+            self.assertEqual((response.model, response.version), (message.model, message.version))
+            compare(response[0], getattr(message, field)[0], field)
+            again = pickle.loads(pickle.dumps(response))
+            self.assertEqual(repr(again), repr(response))
+        encoding = filled(pb.EncodeResponse()).encodings[0]
+        encoding.shape[:], encoding.data = [1], bytes(4)
+        compare(results.encodings(pb.EncodeResponse(encodings=[encoding]), "", "float32")[0], encoding, "encodings")
+        message = filled(pb.GenerateResponse())
+        compare(results.generated_text(message), message, "generate")
+        scored = results.scores(filled(pb.ScoreResponse()), "")[0].candidates[0][0]
+        compare(scored, filled(pb.ScoreResponse()).scores[0].candidates[0].candidates[0], "candidates")
 
     def test_errors_can_be_pickled(self):
         error = sru_inference.ResourceExhaustedError("full", retry_after=0.5, request_id="r")
