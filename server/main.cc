@@ -24,6 +24,7 @@
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/lifecycle/load_failure.h"
+#include "server/on_demand.h"
 #include "server/options.h"
 #include "server/server.h"
 
@@ -92,11 +93,16 @@ class Signals {
     server_ = server;
   }
 
-  // The signal that asks for a drain. The server is not touched any more.
-  int AwaitDrain() {
+  // After it the server is not touched any more.
+  void AwaitDrain() {
     MutexLock lock(&mutex_);
-    while (drain_signal_ == 0) changed_.Wait(&mutex_);
-    return drain_signal_;
+    while (!draining_) changed_.Wait(&mutex_);
+  }
+
+  // Begins the drain, unless it has begun.
+  void Drain(const std::string& why) {
+    MutexLock lock(&mutex_);
+    if (!draining_) BeginDrain(why);
   }
 
  private:
@@ -112,23 +118,14 @@ class Signals {
     const std::string got = absl::StrCat("got ", strsignal(signal));
     if (signal == SIGHUP) {
       if (server_ == nullptr) {
-        LogInfo(absl::StrCat(got, " while ", drain_signal_ == 0 ? "starting" : "draining",
+        LogInfo(absl::StrCat(got, " while ", draining_ ? "draining" : "starting",
                              ", which changes nothing"));
       } else {
         LogInfo(absl::StrCat(got, ", reloading"));
         server_->Reload();
       }
-    } else if (server_ != nullptr) {
-      server_ = nullptr;
-      drain_signal_ = signal;
-      drains_since_ = SteadyNow();
-      LogInfo(absl::StrCat(got, ", draining"));
-      changed_.SignalAll();
-    } else if (drain_signal_ == 0) {
-      // Nothing is served, so there is nothing to drain, and a load cannot be cut short.
-      LogInfo(absl::StrCat(got, " while starting, bye"));
-      FlushLog(kLastLinesWait);
-      std::_Exit(0);
+    } else if (!draining_) {
+      BeginDrain(got);
     } else if (SteadyNow() < drains_since_ + kSameRequest) {
       LogInfo(absl::StrCat(got, " again, draining"));
     } else {
@@ -138,11 +135,25 @@ class Signals {
     }
   }
 
+  void BeginDrain(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (server_ == nullptr) {
+      // Nothing is served, so there is nothing to drain, and a load cannot be cut short.
+      LogInfo(absl::StrCat(why, " while starting, bye"));
+      FlushLog(kLastLinesWait);
+      std::_Exit(0);
+    }
+    server_ = nullptr;
+    draining_ = true;
+    drains_since_ = SteadyNow();
+    LogInfo(absl::StrCat(why, ", draining"));
+    changed_.SignalAll();
+  }
+
   sigset_t signals_;  // constant
   Mutex mutex_;
   CondVar changed_;
   Server* server_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while it serves
-  int drain_signal_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time drains_since_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -179,12 +190,23 @@ int Main(int argc, char** argv) {
   LogInfo(absl::StrCat("start: ", VersionText()));
   for (const std::string& warning : ExposureWarnings(options)) LogWarning(warning);
   if (const std::string notice = ReachNotice(options); !notice.empty()) LogInfo(notice);
+  if (absl::Status status = WriteAddressFile(options.address_file, ""); !status.ok()) {
+    return Fail(status);
+  }
   signals->StartThread();
+  const absl::Status watch =
+      WatchLock(options.while_locked, [signals] { signals->Drain("nobody holds --while_locked"); });
+  if (!watch.ok()) return Fail(watch);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return Fail(server.status());
   signals->SetServing(server->get());
   PrintAddresses(**server);
+  const std::string address = (*server)->address().ToString();
+  if (absl::Status status = WriteAddressFile(options.address_file, address); !status.ok()) {
+    return Fail(status);
+  }
   signals->AwaitDrain();
+  RemoveAddressFile(options.address_file, address);
   const absl::Time end = SteadyNow() + options.drain_timeout;
   const bool complete = (*server)->Drain();
   if (!complete) {

@@ -39,6 +39,13 @@ void AddStopFlags(Options* options, Flags* flags) {
                  "Seconds after SIGTERM during which new calls are still accepted while "
                  "/readyz says 503, so that load balancers can turn away first. Part of "
                  "--drain_timeout_s.");
+  flags->Group(Flags::kRarelyChanged);
+  flags->Add("address_file", &options->address_file,
+             "File in which the server writes the address of --listen, with the actual port, once "
+             "it takes calls. The server removes it when it drains.");
+  flags->Add("while_locked", &options->while_locked,
+             "File on which users of the server hold locks (flock). The server drains as soon as "
+             "nobody holds one, and keeps the lock itself until it has ended.");
 }
 
 // The box of the status page takes tokens, and its port speaks no TLS.

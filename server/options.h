@@ -31,6 +31,8 @@ struct Options {
   std::optional<ListenAddress> admin_listen;  // nothing: no admin service
   absl::Duration drain_timeout = absl::Seconds(30);
   absl::Duration drain_delay = absl::ZeroDuration();
+  std::string address_file;  // empty: none
+  std::string while_locked;  // empty: until a signal
 
   lifecycle::ModelOptions models;
   http::HttpOptions http;

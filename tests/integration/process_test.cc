@@ -1,9 +1,14 @@
 // Runs the program sru_server as its users start and stop it: exit codes, its one line of error,
 // signals.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -346,6 +351,88 @@ TEST(StopTest, ASecondSignalEndsTheServerAtOnce) {
     return server.process().HasExited();
   }));
   EXPECT_EQ(server.process().Wait(), 128 + SIGTERM);
+}
+
+// A file on which this process holds a lock, as a user of a shared server does.
+class LockedFile {
+ public:
+  explicit LockedFile(const std::string& path)
+      : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    EXPECT_EQ(flock(file_, LOCK_SH), 0);
+  }
+  ~LockedFile() { Release(); }
+
+  bool TryAgain() const { return flock(file_, LOCK_SH | LOCK_NB) == 0; }
+  void Unlock() const { flock(file_, LOCK_UN); }
+  void Release() {
+    if (file_ >= 0) close(file_);
+    file_ = -1;
+  }
+
+ private:
+  int file_;
+};
+
+std::string FirstLine(const std::string& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return line;
+}
+
+TEST(OnDemandTest, TheAddressStandsInTheFileWhileItServes) {
+  models::TempDirectory folder;
+  const std::string path = folder.path("address");
+  ServerProcess server({"--address_file=" + path});
+  ASSERT_TRUE(PollUntil([&] { return FirstLine(path) == server.address(); }));
+  server.process().Signal(SIGTERM);
+  EXPECT_EQ(server.process().Wait(), 0) << server.process().err();
+  EXPECT_FALSE(std::filesystem::exists(path));
+
+  ServerProcess first({"--address_file=" + path});
+  ASSERT_TRUE(PollUntil([&] { return FirstLine(path) == first.address(); }));
+  ServerProcess second({"--address_file=" + path});
+  ASSERT_TRUE(PollUntil([&] { return FirstLine(path) == second.address(); }));
+  first.process().Signal(SIGTERM);
+  EXPECT_EQ(first.process().Wait(), 0);
+  EXPECT_EQ(FirstLine(path), second.address()) << "of another server it removes nothing";
+}
+
+TEST(OnDemandTest, ItDrainsOnceNobodyHoldsALock) {
+  models::TempDirectory folder;
+  const std::string users = folder.path("users");
+  LockedFile first(users);
+  LockedFile second(users);
+  LockedFile late(users);
+  late.Unlock();
+  ServerProcess server({"--while_locked=" + users, "--max_queue_tokens=4000000",
+                        "--drain_timeout_s=120", "--drain_delay_s=1"});
+  first.Release();
+  EXPECT_EQ(server.Get("/readyz").status, 200) << "another one holds a lock";
+  BackgroundCalls load(server.stub(), &AsyncStub::Encode, LargeRequest(), 16);
+  ASSERT_TRUE(PollUntil([&] { return Metric(server, "sru_requests_in_flight") >= 16; }));
+  second.Release();
+  ASSERT_TRUE(PollUntil([&] { return server.Get("/readyz").status == 503; }));
+  EXPECT_FALSE(late.TryAgain()) << "who comes now waits until the server has ended";
+  for (const grpc::Status& status : load.Wait()) EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(server.process().Wait(), 0) << server.process().err();
+  EXPECT_THAT(server.process().err(), HasSubstr("nobody holds --while_locked, draining"));
+  EXPECT_TRUE(late.TryAgain());
+}
+
+TEST(OnDemandTest, WhoIsGoneBeforeItServesEndsTheStart) {
+  models::TempDirectory folder;
+  LockedFile(folder.path("users")).Release();
+  Subprocess process(Command(kBundledRepository, {"--while_locked=" + folder.path("users")}));
+  EXPECT_EQ(process.Wait(), 0) << process.err();
+  EXPECT_THAT(process.err(), HasSubstr("nobody holds --while_locked"));
+}
+
+TEST(OnDemandTest, FilesThatCannotBe) {
+  ExpectRefusesToStart(Command(kBundledRepository, {"--address_file=/no/such/folder/address"}),
+                       {"--address_file", "/no/such/folder/address"});
+  ExpectRefusesToStart(Command(kBundledRepository, {"--while_locked=/no/such/file"}),
+                       {"--while_locked", "/no/such/file"});
 }
 
 }  // namespace
