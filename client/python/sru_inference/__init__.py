@@ -15,8 +15,9 @@ from ._requests import Chunk, PassageTags, Query, Sampling
 from .client import Client, TextStream
 from .columns import Columns
 from .errors import *
+from .local_server import LocalServer, local_server
 
 __version__ = read_package_file("VERSION").strip()
 
-__all__ = ["Chunk", "Client", "Columns", "PassageTags", "Query", "Sampling", "TextStream"]
+__all__ = ["Chunk", "Client", "Columns", "LocalServer", "PassageTags", "Query", "Sampling", "TextStream", "local_server"]
 __all__ += ["aio", "errors", "results", "v1", *errors.__all__]
