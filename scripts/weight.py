@@ -34,6 +34,7 @@ PAGES = {
     "docs/production.md": 900,
     "docs/rest.md": 1400,
     "docs/open_inference.md": 1200,
+    "docs/bulk.md": 800,
     "docs/translation.md": 900,
     "docs/firefox.md": 700,
     "client/README.md client/python/README.md": 900,

@@ -20,7 +20,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TESTS = os.path.join("tests", "README.md")
 PROMISES = os.path.join("docs", "reliability.md")
-LINKED = (TESTS, PROMISES, "docs/operations.md", "docs/security.md", "deploy/README.md", "models/FORMAT.md")
+LINKED = (TESTS, PROMISES, "docs/bulk.md", "docs/operations.md", "docs/security.md", "deploy/README.md", "models/FORMAT.md")
 ALERTS = "deploy/prometheus/alerts.yaml"
 
 

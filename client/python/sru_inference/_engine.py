@@ -1,0 +1,27 @@
+"""What the adapters of Spark, Ray and Beam share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence, Tuple
+
+from .columns import Columns
+from .local_server import local_server
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalAddress:
+    """The address of this node's own server, whichever node calls it."""
+
+    model_repository: str
+    flags: Tuple[str, ...]
+
+    def __call__(self) -> str:
+        return local_server(self.model_repository, *self.flags).address
+
+
+def make_columns(address: Any, model_repository: Optional[str], flags: Sequence[str], **options: Any) -> Columns:
+    """Not connected yet, so that it can be sent to a worker."""
+    if (address is None) == (model_repository is None):
+        raise ValueError("expected address= (of servers that run) or model_repository= (a server on each node), and not both")
+    return Columns(address if model_repository is None else LocalAddress(model_repository, tuple(flags)), **options)

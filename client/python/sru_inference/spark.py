@@ -1,0 +1,65 @@
+"""Spark: a DataFrame with the answers as columns beside its own.
+
+    from sru_inference.spark import infer
+
+    labelled = infer(df, "text", outputs={"label": "string", "probabilities": "array<float>"}, address="sru-server:50051")
+
+    classify = predict_batch_udf(make_predict_fn("label", address="sru-server:50051"), return_type=StringType(), batch_size=4096)
+
+model_repository= in place of address= starts a server on each node, which all tasks of the node share and which ends with the last
+of Spark's workers there. Further options are those of Columns (model=, parameters=, token=, ...).
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, functions
+
+from ._engine import make_columns
+from .columns import Columns
+
+
+@functools.lru_cache(maxsize=8)
+def _kept(pickled: bytes) -> Columns:
+    """Of a worker process, which Spark keeps for many tasks, and which so keeps its connections."""
+    columns: Columns = pickle.loads(pickled)
+    return columns
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """In the types that Spark has."""
+    if pa.types.is_dictionary(values.type):
+        return values.dictionary_decode()
+    return values.cast(pa.list_(values.type.value_type)) if pa.types.is_fixed_size_list(values.type) else values
+
+
+def infer(frame: DataFrame, column: str, *, outputs: Dict[str, str], address: Any = None, model_repository: Optional[str] = None,
+          flags: Sequence[str] = (), **options: Any) -> DataFrame:  # fmt: skip
+    """`frame` with a column for each of `outputs`: the types of Spark by the names of docs/open_inference.md's tensors."""
+    if column not in frame.columns or set(outputs) & set(frame.columns):
+        raise ValueError(f"expected a frame with a column {column} and without {', '.join(outputs)}, found {', '.join(frame.columns)}")
+    pickled = pickle.dumps(make_columns(address, model_repository, flags, outputs=tuple(outputs), **options))
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            answers = _kept(pickled)(batch.column(column))
+            arrays = batch.columns + [_plain(answers[name]) for name in outputs]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, *outputs])
+
+    added = [functions.lit(None).cast(kind).alias(name) for name, kind in outputs.items()]
+    return frame.mapInArrow(run, frame.select("*", *added).schema)
+
+
+def make_predict_fn(output: str = "label", *, address: Any = None, model_repository: Optional[str] = None, flags: Sequence[str] = (),
+                    **options: Any) -> Callable[[], Callable[[Any], Any]]:  # fmt: skip
+    """For pyspark.ml.functions.predict_batch_udf: answers a column of texts with one of `output`."""
+    columns = make_columns(address, model_repository, flags, outputs=(output,), **options)
+
+    def make() -> Callable[[Any], Any]:
+        return lambda texts: columns(pa.array(texts, pa.string(), from_pandas=True))[output].to_numpy(zero_copy_only=False)
+
+    return make
