@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the packages of the distribution that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
 #
-#   scripts/deps.sh [--print] [GROUP...]      groups: build cpp_client test lint fuzz full bench deploy clients languages machine
-#                                             arm64; default: build
+#   scripts/deps.sh [--print] [GROUP...]      groups: build cpp_client test lint fuzz full bench deploy clients bulk languages
+#                                             machine arm64; default: build
 #
 #   --print  prints the names of the packages and installs nothing
 #   build  compiler, build tools and libraries; curl, openssl and python3-venv, which the first pages use
@@ -19,6 +19,7 @@
 #          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
 #   clients  clients that others wrote, from PyPI in .cache/clients-venv: the tests of tests/clients skip without
 #          them
+#   bulk   Java, and Spark, Ray and Beam from PyPI in .cache/bulk-venv and .cache/beam-venv (1.9 GB), for tests/bulk
 #   languages  gRPC for Go, Java and Ruby, for tests/interop/languages_test.py
 #   machine  what scripts/fresh_machine.sh needs to make a machine
 #   arm64  what scripts/arm64.sh needs in addition to `build`
@@ -40,6 +41,7 @@ bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip n
 # netavark: from 1.33 on, buildah does not start without it.
 deploy=(prometheus python3-yaml python3-venv buildah netavark debootstrap)
 clients=(python3-venv)
+bulk=(python3-venv default-jre-headless)
 languages=(golang-go golang-google-grpc-dev golang-goprotobuf-dev protoc-gen-go-grpc ruby-grpc default-jdk-headless libgrpc-java
   libnetty-java libperfmark-java libprotobuf-java protobuf-compiler-grpc-java-plugin)
 machine=(debootstrap git util-linux)
@@ -66,16 +68,17 @@ for group in "${@:-build}"; do
     bench) wanted+=("${bench[@]}") ;;
     deploy) wanted+=("${deploy[@]}") ;;
     clients) wanted+=("${clients[@]}") ;;
+    bulk) wanted+=("${bulk[@]}") ;;
     languages) wanted+=("${languages[@]}") ;;
     machine) wanted+=("${machine[@]}") ;;
     arm64) wanted+=("${arm64[@]}") ;;
     -h | --help)
-      sed -n '2,25s/^# \{0,1\}//p' "$0"
+      sed -n '2,26s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
       echo "deps: unknown group '$group', expected build, cpp_client, test, lint, fuzz, full, bench, deploy," \
-        "clients, languages, machine or arm64" >&2
+        "clients, bulk, languages, machine or arm64" >&2
       exit 2
       ;;
   esac
@@ -86,19 +89,21 @@ if [ -n "$print" ]; then
   exit 0
 fi
 
-# Makes .cache/NAME-venv from tests/NAME/requirements.txt. Without a network the tests that need it are skipped.
+# make_venv NAME [FILE]: makes .cache/NAME-venv from FILE, by default tests/NAME/requirements.txt. Without a network the tests that need
+# it are skipped.
 make_venv() {
-  local root venv
+  local root venv file
   root=$(cd "$(dirname "$0")/.." && pwd)
   venv=$root/.cache/$1-venv
-  if [ -x "$venv/bin/python" ] && cmp -s "$root/tests/$1/requirements.txt" "$venv/requirements.txt"; then
+  file=${2:-tests/$1/requirements.txt}
+  if [ -x "$venv/bin/python" ] && cmp -s "$root/$file" "$venv/requirements.txt"; then
     return
   fi
   echo "deps: making .cache/$1-venv"
-  if /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$root/tests/$1/requirements.txt"; then
-    cp "$root/tests/$1/requirements.txt" "$venv/"
+  if /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$root/$file"; then
+    cp "$root/$file" "$venv/requirements.txt"
   else
-    echo "deps: not everything of tests/$1/requirements.txt could be had from PyPI; tests that need it are skipped" >&2
+    echo "deps: not everything of $file could be had from PyPI; tests that need it are skipped" >&2
   fi
 }
 
@@ -106,7 +111,10 @@ make_venv() {
 make_venvs() {
   local group
   for group in "${@:-build}"; do
-    case "$group" in deploy | clients) make_venv "$group" ;; esac
+    case "$group" in
+      deploy | clients) make_venv "$group" ;;
+      bulk) make_venv bulk && make_venv beam tests/bulk/beam_requirements.txt ;;
+    esac
   done
 }
 
