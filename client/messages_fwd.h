@@ -11,7 +11,9 @@
   METHOD(Score)                    \
   METHOD(Answer)                   \
   METHOD(Translate)                \
-  METHOD(Tag)
+  METHOD(Tag)                      \
+  METHOD(Tokenize)                 \
+  METHOD(Detokenize)
 
 namespace sru::v1 {
 
@@ -40,6 +42,7 @@ enum ModelStatus_State : int;
 enum OutputFormat : int;
 enum Pooling : int;
 enum Priority : int;
+enum Unknown : int;
 
 }  // namespace sru::v1
 

@@ -14,8 +14,8 @@ namespace {
 
 // The names of the values that users know begin with one of these; of output formats those are the
 // raw ones.
-constexpr absl::string_view kPrefixes[] = {"FINISH_REASON_", "FORM_", "OUTPUT_FORMAT_RAW_",
-                                           "POOLING_", "PRIORITY_"};
+constexpr absl::string_view kPrefixes[] = {"FINISH_REASON_", "FORM_",     "OUTPUT_FORMAT_RAW_",
+                                           "POOLING_",       "PRIORITY_", "UNKNOWN_"};
 
 std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {
   switch (status.code()) {
@@ -81,6 +81,7 @@ std::vector<std::pair<std::string, Enum>> NamedValues() {
   return values;
 }
 template std::vector<std::pair<std::string, v1::Priority>> NamedValues();
+template std::vector<std::pair<std::string, v1::Unknown>> NamedValues();
 template std::vector<std::pair<std::string, v1::Pooling>> NamedValues();
 template std::vector<std::pair<std::string, v1::LengthPenalty::Form>> NamedValues();
 template std::vector<std::pair<std::string, v1::OutputFormat>> NamedValues();

@@ -21,8 +21,8 @@ namespace sru::client {
 // that is unspecified. The states of models, "READY" and so on, are read as they are.
 std::string NameOf(const google::protobuf::EnumValueDescriptor& value);
 
-// The values of an enum that have such a name, for Flags::AddChoice(): of Priority, Pooling,
-// LengthPenalty::Form or OutputFormat.
+// The values of an enum that have such a name, for Flags::AddChoice(): of Priority, Unknown,
+// Pooling, LengthPenalty::Form or OutputFormat.
 template <typename Enum>
 std::vector<std::pair<std::string, Enum>> NamedValues();
 

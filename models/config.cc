@@ -199,6 +199,7 @@ absl::Status ReadTokenizer(const json& object, const std::string& source, Tokeni
   reader.Choice<TokenizerTypeName>("type", &config->type);
   if (Describe(config->type).has_lowercase) reader.Boolean("lowercase", &config->lowercase);
   if (config->type == TokenizerType::kBytes) ReadByteVocabulary(reader, &config->byte_vocabulary);
+  if (reader.Has("unknown")) reader.Choice<UnknownUseName>("unknown", &config->unknown);
   return reader.Finish();
 }
 

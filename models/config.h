@@ -79,6 +79,7 @@ struct TokenizerConfig {
   TokenizerType type = TokenizerType::kWhitespace;
   bool lowercase = false;                // look up in lower case, with TokenizerInfo::has_lowercase
   std::vector<uint8_t> byte_vocabulary;  // kBytes: the bytes that have an id, ascending
+  UnknownUse unknown = UnknownUse::kDefault;  // unless a call says otherwise
 };
 
 // What a model is for, which decides what its parts are and which calls it answers.

@@ -194,6 +194,15 @@ TEST(ConfigTest, ReadsEveryTokenizer) {
   EXPECT_EQ(ParseModelConfig(root.dump(), "config.json")->embedding.oov_id, 1);
 }
 
+TEST(ConfigTest, SaysWhatBecomesOfUnknownTokens) {
+  json root = SmallConfig();
+  EXPECT_EQ(ParseModelConfig(root.dump(), "")->tokenizer.unknown, UnknownUse::kDefault);
+  for (const UnknownUse use : kernels::AllNamed<UnknownUseName>()) {
+    root["preprocessing"]["unknown"] = UnknownUseName(use);
+    EXPECT_EQ(ParseModelConfig(root.dump(), "")->tokenizer.unknown, use);
+  }
+}
+
 TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
   const struct {
     std::function<void(json&)> change;
@@ -246,6 +255,9 @@ TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
        "key 'preprocessing.type': expected one of \"whitespace\", \"lowercase\", "
        "\"sentence_classification\", \"bytes\", \"characters\", \"line_words\", "
        "\"unicode_words\", \"sentencepiece\", found \"bert\""},
+      {[](json& j) { j["preprocessing"]["unknown"] = "default"; },
+       "key 'preprocessing.unknown': expected one of \"refuse\", \"skip\", \"replace\", found "
+       "\"default\""},
       {[](json& j) { j["embedding"].erase("oov_id"); },
        "key 'embedding.oov_id' is missing; expected an integer from 0 to 4"},
       {[](json& j) {

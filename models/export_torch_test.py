@@ -306,6 +306,15 @@ class ExportTest(ExportTestCase):
         self.assert_exports(config=small_config(preprocessing="characters", oov_id=None))
         self.assertEqual(self.config()["embedding"], {"vocabulary_size": 5})
 
+    def test_says_what_becomes_of_unknown_text(self):
+        for flags, key, expected in (([], None, None), (["--unknown", "refuse"], None, "refuse"), ([], "skip", "skip"),
+                                     (["--unknown", "replace"], "skip", "replace")):
+            preprocessing = {"type": "whitespace", **({"unknown": key} if key else {})}
+            self.assert_exports(config=small_config(preprocessing=preprocessing), extra=flags)
+            self.assertEqual(self.config()["preprocessing"].get("unknown"), expected)
+        self.assert_refused("preprocessing.unknown: expected one of refuse, skip, replace; found \"keep\"",
+                            config=small_config(preprocessing={"type": "whitespace", "unknown": "keep"}))
+
     def test_refuses_what_a_tokenizer_has_not(self):
         spm = ["--subwords", self.write("s.model", pieces_model(*"abcd"))]
         cut = ["--subwords", self.write("cut.model", pieces_model(*"abcde")[:-3])]

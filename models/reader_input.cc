@@ -67,13 +67,13 @@ absl::Status CheckLemmas(const char* list, const char* of, const ReaderConfig& c
 }  // namespace
 
 absl::StatusOr<TokenizedText> TokenizeWithSpans(const Tokenizer& tokenizer, std::string_view text,
-                                                size_t max_tokens) {
-  TokenizedText tokens;
-  SRU_RETURN_UNLESS_OK(UnicodeWordTokenizer::Split(text, max_tokens, [&](const TextSpan& span) {
-    tokens.spans.push_back(span);
-    tokens.ids.push_back(tokenizer.Lookup(span.Of(text)));
-  }));
-  return tokens;
+                                                size_t max_tokens, UnknownUse unknown) {
+  EncodeOptions options;
+  options.max_tokens = max_tokens;
+  options.unknown = unknown;
+  options.spans = true;
+  SRU_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.Encode(text, options));
+  return TokenizedText{std::move(encoded.spans), std::move(encoded.ids), encoded.unknown};
 }
 
 absl::Status CheckTags(const ReaderConfig& config, const TokenTags& tags, size_t num_tokens) {

@@ -32,15 +32,17 @@ using WordSet = std::unordered_set<std::string_view, WordHash>;
 struct TokenizedText {
   std::vector<TextSpan> spans;
   std::vector<int32_t> ids;  // of the same size
+  int unknown = 0;           // as of EncodedText
 
   size_t size() const { return spans.size(); }
 };
 
 // At most `max_tokens` tokens: to learn whether a text has more than n, ask for n + 1. `tokenizer`
 // is that of a reader, "unicode_words". kInvalidArgument, which names the position, when `text` is
-// not valid UTF-8.
+// not valid UTF-8, or has a word that is unknown and refused.
 absl::StatusOr<TokenizedText> TokenizeWithSpans(const Tokenizer& tokenizer, std::string_view text,
-                                                size_t max_tokens = Tokenizer::kNoLimit);
+                                                size_t max_tokens = Tokenizer::kNoLimit,
+                                                UnknownUse unknown = UnknownUse::kDefault);
 
 // What a caller knows of the tokens of a passage, in their order.
 struct TokenTags {

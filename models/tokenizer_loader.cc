@@ -91,16 +91,27 @@ Loaded LoadSentencePiece(const ModelConfig& config, const FilePath& directory) {
   return tokenizer;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const ModelConfig& config,
-                                                               const FilePath& directory) {
+Loaded Load(const ModelConfig& config, const FilePath& directory) {
   if (config.tokenizer.type == TokenizerType::kBytes) {
     return std::make_unique<const ByteTokenizer>(config.tokenizer.byte_vocabulary);
   }
   return config.tokenizer.type == TokenizerType::kSentencePiece
              ? LoadSentencePiece(config, directory)
              : LoadWithVocabulary(config, directory);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const ModelConfig& config,
+                                                               const FilePath& directory) {
+  SRU_ASSIGN_OR_RETURN(auto tokenizer, Load(config, directory));
+  if (config.tokenizer.unknown == UnknownUse::kReplace &&
+      tokenizer->ReplacementId() == Tokenizer::kNotFound) {
+    return InvalidArgument((directory / "config.json").path(),
+                           ": preprocessing.unknown: expected \"refuse\" or \"skip\", as the "
+                           "vocabulary has no token that could replace others, found \"replace\"");
+  }
+  return tokenizer;
 }
 
 }  // namespace sru::models

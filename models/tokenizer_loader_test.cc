@@ -37,6 +37,21 @@ std::vector<int32_t> Encode(const ModelConfig& config, const TempDirectory& dire
   return ids.value_or(std::vector<int32_t>());
 }
 
+TEST(TokenizerLoaderTest, WhatReplacesUnknownTokensMustBeThere) {
+  TempDirectory directory;
+  directory.Write("vocab.txt", "a\nb\n");
+  ModelConfig config = Config(TokenizerType::kCharacters, 2);
+  config.tokenizer.unknown = UnknownUse::kSkip;
+  EXPECT_TRUE(LoadTokenizer(config, directory.path()).ok());
+  config.tokenizer.unknown = UnknownUse::kReplace;
+  const absl::Status status = LoadTokenizer(config, directory.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("config.json: preprocessing.unknown: expected \"refuse\" or \"skip\""));
+  directory.Write("vocab.txt", "a\n?\n");
+  EXPECT_TRUE(LoadTokenizer(config, directory.path()).ok());
+}
+
 TEST(TokenizerLoaderTest, LoadsEveryType) {
   TempDirectory directory;
   directory.Write("vocab.txt", "<unk>\n</s>\na\nA\n?\n");

@@ -62,7 +62,7 @@ kernels/bench            | kernels kernels/cpu/isa kernels/testing              
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
 models/files             | base                                                               | absl libdeflate nlohmann | 650 350
-models/text              | base                                                               | absl utf8proc            | 2400 1350
+models/text              | base                                                               | absl utf8proc            | 2650 1600
 models/decoding          | models/text kernels base                                           | absl                     | 1700 1850
 models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1350 750
 models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6250
@@ -84,14 +84,14 @@ server/lifecycle         | server/telemetry server/calls server/batching        
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1200
 server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4350 2200
                          | server/base base                                                   |
-server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 650 450
+server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 750 450
                          | server/telemetry server/batching/queue                             |
                          | models models/text kernels base proto                              |
 server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1600 400
                          | server/lifecycle server/telemetry                                  |
                          | server/batching/queue                                              |
                          | server/base models base                                            |
-server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1750 500
+server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1800 500
                          | server/calls/messages server/lifecycle                             |
                          | models base proto                                                  |
 server/tasks/programs    | models kernels base                                                | absl                     | 250 0
@@ -99,7 +99,7 @@ server/tasks/stacks      | server/tasks/programs server/calls/messages server/ba
                          | models kernels base                                                |
 server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 150 0
                          | server/open_inference/tensors models proto                         |
-server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 5750 2850
+server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 6000 2850
                          | server/calls server/calls/bounds server/calls/kinds                |
                          | server/calls/messages server/open_inference/tensors                |
                          | server/batching server/batching/queue server/batching/steps        |
@@ -127,8 +127,8 @@ server                   | server/callers server/calls server/calls/bounds serve
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
 
-client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2050 2500
-client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3500 0
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2050 2550
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3650 0
 client/sru_client.cc     | client/commands                                                    |                          | 100 0
 client/example           | client                                                             |                          | 50 0
 bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3050 1050
@@ -148,13 +148,13 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/cuda/program kernels/cuda/backend                          |
                          | kernels/bench kernels/testing                                      |
 tests/golden             | tests/testing models models/decoding kernels                       | nlohmann                 | 0 3200
-tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2850
+tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2900
                          | server/calls/messages server/tasks/*                               |
                          | server/door server/http server/open_inference/tensors server/rest  |
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 13450
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 13550
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200

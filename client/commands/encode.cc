@@ -238,6 +238,7 @@ absl::Status EncodeStream(const EncodeFlags& flags, Client& client, LineInput* i
           start->set_output_format(flags.format);
           start->set_normalize(flags.normalize);
           start->set_priority(target.priority);
+          start->set_unknown(target.unknown);
           start->set_state(begin);
         }
         is_first = false;

@@ -12,11 +12,14 @@
 
 namespace sru::client {
 
-// The model that a call names, and how urgent the call is.
+void AddUnknownFlag(v1::Unknown* unknown, Flags* flags);
+
+// The model that a call names, how urgent the call is, and how its text is read.
 struct TargetFlags {
   std::string model;
   int64_t version = 0;
   v1::Priority priority{};
+  v1::Unknown unknown{};
 
   void AddTo(Flags* flags);
 
@@ -25,6 +28,7 @@ struct TargetFlags {
     request->set_model(model);
     request->set_version(version);
     request->set_priority(priority);
+    request->set_unknown(unknown);
   }
 };
 

@@ -31,6 +31,9 @@ TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_m
 # The keys of a config, without those of readers and translators alone; --help explains them.
 KEYS = ("sru_config", "task", "pooling", "preprocessing", "oov_id", "unit", "vocabulary", "tied")
 
+# What can become of text that the vocabulary lacks (FORMAT.md).
+UNKNOWN = ("refuse", "skip", "replace")
+
 # The numbers of the server differ from PyTorch's.
 EXIT_DIFFERENT = 2
 
@@ -106,6 +109,18 @@ def with_flags(config, arguments):
     return config
 
 
+def take_unknown(source, config, arguments):
+    """The config without the key "unknown" of its preprocessing, and what that or the flag says."""
+    preprocessing = config.get("preprocessing")
+    if not isinstance(preprocessing, dict) or "unknown" not in preprocessing:
+        return config, arguments.unknown
+    rest = dict(preprocessing)
+    unknown = rest.pop("unknown")
+    if unknown not in UNKNOWN:
+        raise ExportError(f"{source}: preprocessing.unknown: expected one of {', '.join(UNKNOWN)}; found {json.dumps(unknown)}")
+    return {**config, "preprocessing": rest}, arguments.unknown or unknown
+
+
 def export(torch, arguments):
     """Writes the model. Returns whether it may be served: whether its numbers are those that it was compared with."""
     out = check_out(arguments.out)
@@ -117,6 +132,7 @@ def export(torch, arguments):
     source = f"config {path}" if path else "command line"
     config = read_config(path) if path else {}
     config = with_flags(from_served_form(source, config, arguments.notes), arguments)
+    config, unknown = take_unknown(source, config, arguments)
     take_labels(source, config, arguments)
     note_misspellings(source, config, arguments.notes)
     task = read_task(source, config, arguments)
@@ -125,6 +141,10 @@ def export(torch, arguments):
     if arguments.check and task not in stack.TASKS:
         raise ExportError(f"--check: compares a {', '.join(stack.TASKS)}; this is a {task}")
     model = TASKS[task](torch, arguments, task, source, config)
+    if unknown is not None:
+        if "preprocessing" not in model.config:
+            raise ExportError("--unknown: is for a model that takes text; this one has no vocabulary")
+        model.config["preprocessing"] = {**model.config["preprocessing"], "unknown": unknown}
     compared = arguments.verify or arguments.verify_text or arguments.check
     if compared:
         check_free(hidden(out), True, inputs)
@@ -185,6 +205,9 @@ def parse_arguments(arguments, program):
     group.add_argument("--preprocessing", metavar="NAME", help="the tokenizer")
     group.add_argument("--oov_id", type=int, metavar="ID",
                        help="the id of unknown words (without a config: that of <unk> or the like)")
+
+    group.add_argument("--unknown", choices=UNKNOWN,
+                       help="what becomes of text that the vocabulary lacks, unless a call says otherwise")
 
     group = parser.add_argument_group("which tensors are which")
     group.add_argument("--embedding-prefix", metavar="NAME",

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "base/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/utf8.h"
+#include "models/text/code_point.h"
 
 namespace sru::models {
 
@@ -15,19 +16,31 @@ ByteTokenizer::ByteTokenizer(std::vector<uint8_t> vocabulary) : vocabulary_(std:
   }
 }
 
-absl::Status ByteTokenizer::AppendIds(std::string_view text, size_t max_tokens,
-                                      std::vector<int32_t>* ids) const {
-  const size_t count = std::min(text.size(), max_tokens);
-  ids->reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (ids_[byte] == kNotFound) {
-      return InvalidArgument("byte ", i, " of the text is ", byte, " (", ByteName(byte),
-                             "), which is not in the model's vocabulary");
-    }
-    ids->push_back(ids_[byte]);
+absl::Status ByteTokenizer::AppendTokens(std::string_view text, TokenSink* sink) const {
+  sink->Reserve(text.size());
+  const auto id_at = [&](size_t at) { return ids_[static_cast<unsigned char>(text[at])]; };
+  for (size_t begin = 0; begin < text.size() && !sink->is_full();) {
+    const size_t most = std::min(sink->room(), text.size() - begin);
+    size_t end = begin;
+    while (end < begin + most && id_at(end) != kNotFound) ++end;
+    const bool is_known = end == begin + most;
+    // The bytes of a character before one that is unknown, too.
+    while (!is_known && !sink->refuses_unknown() && end > begin && ContinuesUtf8(text[end])) --end;
+    sink->AddBytes(begin, end, id_at);
+    begin = end;
+    if (is_known) continue;
+    end += sink->refuses_unknown() ? 1 : CodePointBytes(text[begin]);
+    sink->AddUnknown(begin, std::min(end, text.size()));
+    begin = end;
   }
   return absl::OkStatus();
+}
+
+std::string ByteTokenizer::Missing(std::string_view text, size_t begin, size_t /*end*/) const {
+  while (ids_[static_cast<unsigned char>(text[begin])] != kNotFound) ++begin;
+  const auto byte = static_cast<unsigned char>(text[begin]);
+  return absl::StrCat("byte ", begin, " of the text is ", byte, " (", ByteName(byte),
+                      "), which is not in the model's vocabulary");
 }
 
 int32_t ByteTokenizer::Lookup(std::string_view token) const {

@@ -1,4 +1,5 @@
-// One token per byte. Text may be any bytes; there is no unknown symbol, no start and no end.
+// One token per byte. Text may be any bytes; there is no unknown symbol, no start and no end. A
+// character of several bytes is skipped or replaced as a whole, if one of them is unknown.
 #ifndef SRU_MODELS_TEXT_BYTE_TOKENIZER_H_
 #define SRU_MODELS_TEXT_BYTE_TOKENIZER_H_
 
@@ -29,8 +30,8 @@ class ByteTokenizer final : public Tokenizer, public Detokenizer {
   void Append(int32_t id, Position* position, std::string* text) const override;
 
  private:
-  absl::Status AppendIds(std::string_view text, size_t max_tokens,
-                         std::vector<int32_t>* ids) const override;
+  absl::Status AppendTokens(std::string_view text, TokenSink* sink) const override;
+  std::string Missing(std::string_view text, size_t begin, size_t end) const override;
 
   const std::vector<uint8_t> vocabulary_;
   std::array<int32_t, 256> ids_;  // kNotFound: not in the vocabulary

@@ -1,6 +1,5 @@
 #include "models/text/character_tokenizer.h"
 
-#include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "models/text/code_point.h"
@@ -23,21 +22,19 @@ std::string_view CharacterOf(std::string_view line) {
 
 }  // namespace
 
-absl::Status CharacterTokenizer::AppendIds(std::string_view text, size_t max_tokens,
-                                           std::vector<int32_t>* ids) const {
+absl::Status CharacterTokenizer::AppendTokens(std::string_view text, TokenSink* sink) const {
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
-  for (size_t at = 0; at < text.size() && ids->size() < max_tokens;) {
+  for (size_t at = 0; at < text.size() && !sink->is_full();) {
     const size_t bytes = CodePointBytes(text[at]);
-    const int32_t id = Lookup(text.substr(at, bytes));
-    if (id == kNotFound) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("character U+%04X at byte %d is not in the model's vocabulary",
-                          CodePointAt(text, at), at));
-    }
-    ids->push_back(id);
+    sink->Add(Lookup(text.substr(at, bytes)), at, at + bytes);
     at += bytes;
   }
   return absl::OkStatus();
+}
+
+std::string CharacterTokenizer::Missing(std::string_view text, size_t begin, size_t /*end*/) const {
+  return absl::StrFormat("character U+%04X at byte %d is not in the model's vocabulary",
+                         CodePointAt(text, begin), begin);
 }
 
 int32_t CharacterTokenizer::Lookup(std::string_view token) const {

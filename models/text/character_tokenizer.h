@@ -32,8 +32,8 @@ class CharacterTokenizer final : public VocabularyTokenizer, public Detokenizer 
   void Append(int32_t id, Position* position, std::string* text) const override;
 
  private:
-  absl::Status AppendIds(std::string_view text, size_t max_tokens,
-                         std::vector<int32_t>* ids) const override;
+  absl::Status AppendTokens(std::string_view text, TokenSink* sink) const override;
+  std::string Missing(std::string_view text, size_t begin, size_t end) const override;
 };
 
 }  // namespace sru::models

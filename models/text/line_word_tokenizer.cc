@@ -27,25 +27,19 @@ absl::StatusOr<std::unique_ptr<LineWordTokenizer>> LineWordTokenizer::Create(
       new LineWordTokenizer(std::move(vocabulary), end_of_line, unknown));
 }
 
-absl::Status LineWordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
-                                          std::vector<int32_t>* ids) const {
+absl::Status LineWordTokenizer::AppendTokens(std::string_view text, TokenSink* sink) const {
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   size_t at = 0;
-  while (ids->size() < max_tokens) {
+  while (!sink->is_full()) {
     at = text.find_first_not_of(kSeparators, at);
     if (at == std::string_view::npos) break;
     if (text[at] == '\n') {
-      ids->push_back(end_of_line_);
+      sink->Add(end_of_line_, at, at + 1);
       ++at;
       continue;
     }
     const size_t end = std::min(text.find_first_of(kEndsOfWords, at), text.size());
-    const int32_t id = Lookup(text.substr(at, end - at));
-    if (id == kNotFound) {
-      return InvalidArgument("the word of ", end - at, " bytes at byte ", at,
-                             " is not in the model's vocabulary, which has no <unk>");
-    }
-    ids->push_back(id);
+    sink->Add(Lookup(text.substr(at, end - at)), at, end);
     at = end;
   }
   return absl::OkStatus();

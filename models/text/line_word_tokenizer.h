@@ -33,8 +33,7 @@ class LineWordTokenizer final : public VocabularyTokenizer, public Detokenizer {
   LineWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t end_of_line, int32_t unknown)
       : VocabularyTokenizer(std::move(vocabulary), unknown), end_of_line_(end_of_line) {}
 
-  absl::Status AppendIds(std::string_view text, size_t max_tokens,
-                         std::vector<int32_t>* ids) const override;
+  absl::Status AppendTokens(std::string_view text, TokenSink* sink) const override;
 
   const int32_t end_of_line_;
 };

@@ -96,12 +96,12 @@ void Preprocessor::SplitWhitespace(std::string_view text, size_t max_words, bool
     while (end < text.size() && WhitespaceBytes(text, end) == 0) ++end;
     const std::string_view word = text.substr(begin, end - begin);
     if (!lower_case) {
-      sink(word);
+      sink(word, begin, end);
       continue;
     }
     lowered.clear();
     AppendLowerCase(word, &lowered);
-    sink(lowered);
+    sink(lowered, begin, end);
   }
 }
 
@@ -113,12 +113,12 @@ void Preprocessor::SplitSentence(std::string_view text, size_t max_words, Sink s
     ++words;
     const std::string_view word = text.substr(begin, end - begin);
     if (!config_.lowercase) {
-      sink(word);
+      sink(word, begin, end);
       return;
     }
     lowered.assign(word);
     absl::AsciiStrToLower(&lowered);  // the cleaning leaves nothing but ASCII
-    sink(lowered);
+    sink(lowered, begin, end);
   };
 
   size_t word_begin = 0;

@@ -36,16 +36,16 @@ class Preprocessor {
 
   explicit Preprocessor(const PreprocessingConfig& config);
 
+  // Takes a word, and the bytes [begin, end) of the text that it is. The view is valid during the
+  // call only.
+  using Sink = absl::FunctionRef<void(std::string_view word, size_t begin, size_t end)>;
+
   // Calls `sink` with each word of `text` in order, and stops after `max_words`, so that the words
-  // of a huge text that are not wanted cost nothing. A view is valid during its call only.
-  // kInvalidArgument when `text` is not valid UTF-8, before any call; the message says at which
-  // byte.
-  absl::Status Split(std::string_view text, size_t max_words,
-                     absl::FunctionRef<void(std::string_view)> sink) const;
+  // of a huge text that are not wanted cost nothing. kInvalidArgument when `text` is not valid
+  // UTF-8, before any call; the message says at which byte.
+  absl::Status Split(std::string_view text, size_t max_words, Sink sink) const;
 
  private:
-  using Sink = absl::FunctionRef<void(std::string_view)>;
-
   static void SplitWhitespace(std::string_view text, size_t max_words, bool lower_case, Sink sink);
   void SplitSentence(std::string_view text, size_t max_words, Sink sink) const;
 

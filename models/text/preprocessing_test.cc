@@ -26,8 +26,8 @@ using ::testing::IsEmpty;
 std::vector<std::string> Words(const Preprocessor& preprocessor, const std::string& text,
                                size_t max_words = Preprocessor::kNoLimit) {
   std::vector<std::string> words;
-  const absl::Status status =
-      preprocessor.Split(text, max_words, [&](std::string_view word) { words.emplace_back(word); });
+  const absl::Status status = preprocessor.Split(
+      text, max_words, [&](std::string_view word, size_t, size_t) { words.emplace_back(word); });
   EXPECT_TRUE(status.ok()) << status;
   return words;
 }
@@ -176,7 +176,9 @@ TEST(PreprocessingTest, WhitespaceIsPythons) {
     if (c >= 0x80) text += static_cast<char>(0x80 | (c & 0x3f));
     text += "b";
     size_t words = 0;
-    ASSERT_TRUE(preprocessor.Split(text, 9, [&](std::string_view) { ++words; }).ok()) << c;
+    ASSERT_TRUE(
+        preprocessor.Split(text, 9, [&](std::string_view, size_t, size_t) { ++words; }).ok())
+        << c;
     ASSERT_EQ(words, is_space(c) ? 2u : 1u) << std::hex << c;
   }
 }
@@ -204,7 +206,7 @@ TEST(PreprocessingTest, RefusesInvalidUtf8) {
   for (const TokenizerType type : kPreprocessings) {
     const Preprocessor preprocessor({type, false});
     const absl::Status status =
-        preprocessor.Split("good bad\xff", 1, [](std::string_view) { FAIL(); });
+        preprocessor.Split("good bad\xff", 1, [](std::string_view, size_t, size_t) { FAIL(); });
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(), "not valid UTF-8 at byte 8");
   }
@@ -212,7 +214,8 @@ TEST(PreprocessingTest, RefusesInvalidUtf8) {
 
 TEST(PreprocessingTest, AnUnknownTypeIsAnErrorAndNotWhiteSpace) {
   const Preprocessor preprocessor({static_cast<TokenizerType>(9), false});
-  const absl::Status status = preprocessor.Split("a b", 2, [](std::string_view) { FAIL(); });
+  const absl::Status status =
+      preprocessor.Split("a b", 2, [](std::string_view, size_t, size_t) { FAIL(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(status.message(), "no such preprocessing, 9");
 }

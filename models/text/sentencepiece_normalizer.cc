@@ -107,9 +107,10 @@ std::pair<std::string_view, size_t> SentencePieceNormalizer::Replace(std::string
   return {std::string_view(replacements_.data() + value), longest};
 }
 
-std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t most,
-                                               bool* is_whole) const {
+std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t most, bool* is_whole,
+                                               Origins* origins) const {
   *is_whole = true;
+  const size_t text_bytes = text.size();
   const std::string_view space = model_->escape_whitespaces ? kPieceSpace : " ";
   const bool remove_spaces = model_->remove_extra_whitespaces;
   if (remove_spaces) {
@@ -120,9 +121,13 @@ std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t mos
     }
   }
   std::string normalized;
+  const auto note_origins = [&](size_t begin, size_t end) {
+    if (origins != nullptr) origins->resize(normalized.size(), {begin, end});
+  };
   if (text.empty()) return normalized;
   normalized.reserve(std::min(text.size() + text.size() / 2, most));
   if (model_->add_dummy_prefix) normalized += space;
+  note_origins(text_bytes - text.size(), text_bytes - text.size());
   bool after_space = remove_spaces;
   while (!text.empty()) {
     if (normalized.size() >= most) {
@@ -130,6 +135,7 @@ std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t mos
       return normalized;
     }
     auto [replaced, length] = Replace(text);
+    const size_t at = text_bytes - text.size();
     text.remove_prefix(length);
     if (after_space) {
       while (ConsumePrefix(&replaced, " ")) {
@@ -143,12 +149,14 @@ std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t mos
         normalized += c;
       }
     }
+    note_origins(at, at + length);
     after_space = remove_spaces && replaced.back() == ' ';
   }
   if (remove_spaces) {
     size_t size = normalized.size();
     while (EndsWith(std::string_view(normalized).substr(0, size), space)) size -= space.size();
     normalized.resize(size);
+    if (origins != nullptr) origins->resize(size);
   }
   return normalized;
 }

@@ -26,8 +26,12 @@ class SentencePieceNormalizer {
 
   // `text` must be valid UTF-8, and so is the result. Spaces are U+2581 in it if the model escapes
   // them. Empty when `text` has nothing but spaces and the model removes these. With `most` bytes
-  // or a little more it ends: `*is_whole` is false then.
-  std::string Normalize(std::string_view text, size_t most, bool* is_whole) const;
+  // or a little more it ends: `*is_whole` is false then. `origins`, unless null, gets the bytes of
+  // `text` that each byte of the result comes from, [first, second); none for a space that the
+  // model puts before a text.
+  using Origins = std::vector<std::pair<uint32_t, uint32_t>>;
+  std::string Normalize(std::string_view text, size_t most, bool* is_whole,
+                        Origins* origins = nullptr) const;
 
  private:
   SentencePieceNormalizer(const SentencePieceModel& model, const ByteTrie& protected_pieces)

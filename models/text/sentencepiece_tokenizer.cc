@@ -74,42 +74,60 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
   return tokenizer;
 }
 
-absl::Status SentencePieceTokenizer::AppendIds(std::string_view text, size_t max_tokens,
-                                               std::vector<int32_t>* ids) const {
+absl::Status SentencePieceTokenizer::AppendTokens(std::string_view text, TokenSink* sink) const {
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
-  if (max_tokens == 0) return absl::OkStatus();
+  if (sink->is_full()) return absl::OkStatus();
+  const size_t max_tokens = sink->most_looked_at();
   const size_t behind = kPiecesBehind * longest_piece_;
   const size_t window =
       max_tokens < kNoLimit / 2 / longest_piece_ ? max_tokens * longest_piece_ + behind : kNoLimit;
   bool is_whole = false;
-  size_t bytes = 0;
-  const std::string normalized = normalizer_->Normalize(text, window, &is_whole);
-  AppendPieces(normalized, window, max_tokens, &bytes, ids);
+  SentencePieceNormalizer::Origins origins;
+  SentencePieceNormalizer::Origins* const wanted = sink->reads_places() ? &origins : nullptr;
+  const std::string normalized = normalizer_->Normalize(text, window, &is_whole, wanted);
+  const size_t bytes = AppendPieces(normalized, origins, window, sink);
   // Unknown text may be one token, however long it is.
-  if (is_whole || bytes + behind <= normalized.size()) return absl::OkStatus();
-  ids->clear();
-  AppendPieces(normalizer_->Normalize(text, kNoLimit, &is_whole), window, max_tokens, &bytes, ids);
+  if (is_whole || bytes + behind <= normalized.size() || sink->refused().has_value()) {
+    return absl::OkStatus();
+  }
+  sink->Clear();
+  origins.clear();
+  AppendPieces(normalizer_->Normalize(text, kNoLimit, &is_whole, wanted), origins, window, sink);
   return absl::OkStatus();
 }
 
-void SentencePieceTokenizer::AppendPieces(std::string_view normalized, size_t window,
-                                          size_t max_tokens, size_t* bytes,
-                                          std::vector<int32_t>* ids) const {
+size_t SentencePieceTokenizer::AppendPieces(std::string_view normalized,
+                                            const SentencePieceNormalizer::Origins& origins,
+                                            size_t window, TokenSink* sink) const {
+  const std::string_view space = model_.escape_whitespaces ? kPieceSpace : " ";
+  const auto begin_of = [&](size_t byte) { return origins.empty() ? 0 : origins[byte].first; };
+  const auto end_of = [&](size_t byte) { return origins.empty() ? 0 : origins[byte].second; };
+  size_t end = 0;
   bool after_unknown = false;
   segmenter_->Segment(normalized, window, [&](std::string_view piece, int32_t id) {
-    *bytes += piece.size();
+    size_t begin = end;
+    end += piece.size();
     const bool unknown = id == model_.unknown_id;
-    if (unknown && model_.byte_fallback) {
-      for (const char c : piece) {
-        if (ids->size() == max_tokens) break;
-        ids->push_back(model_.byte_ids[static_cast<unsigned char>(c)]);
-      }
-    } else if (!unknown || !after_unknown) {
-      ids->push_back(id);
-    }
+    const bool extends = unknown && after_unknown;
     after_unknown = unknown;
-    return ids->size() < max_tokens;
+    if (unknown && model_.byte_fallback) {
+      for (size_t i = begin; i < end && !sink->is_full(); ++i) {
+        const auto byte = static_cast<unsigned char>(normalized[i]);
+        sink->Add(model_.byte_ids[byte], begin_of(i), end_of(i));
+      }
+    } else if (extends) {
+      sink->ExtendUnknown(end_of(end - 1));
+    } else {
+      // The spaces before a word are no part of its place.
+      while (!origins.empty() && begin + space.size() < end &&
+             normalized.substr(begin, space.size()) == space) {
+        begin += space.size();
+      }
+      sink->Add(id, begin_of(begin), end_of(end - 1));
+    }
+    return !sink->is_full();
   });
+  return end;
 }
 
 int32_t SentencePieceTokenizer::Lookup(std::string_view piece) const {

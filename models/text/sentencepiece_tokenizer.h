@@ -51,11 +51,11 @@ class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
   // Memory and time follow from `max_tokens`: no more of a text is looked at than so many of the
   // longest pieces take, and some behind them. Unless these would overlap without an end all that
   // way, ids are those of the whole text.
-  absl::Status AppendIds(std::string_view text, size_t max_tokens,
-                         std::vector<int32_t>* ids) const override;
-  // Appends the pieces of normalized text; `*bytes` says how far it has come.
-  void AppendPieces(std::string_view normalized, size_t window, size_t max_tokens, size_t* bytes,
-                    std::vector<int32_t>* ids) const;
+  absl::Status AppendTokens(std::string_view text, TokenSink* sink) const override;
+  // Appends the pieces of normalized text, and returns how many bytes of it these are. `origins` of
+  // its bytes may be empty: it does not matter where pieces are then.
+  size_t AppendPieces(std::string_view normalized, const SentencePieceNormalizer::Origins& origins,
+                      size_t window, TokenSink* sink) const;
 
   const SentencePieceModel model_;  // what the others point into
   const ByteTrie user_defined_;

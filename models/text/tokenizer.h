@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace sru::models {
@@ -64,6 +66,61 @@ constexpr TokenizerInfo Describe(TokenizerType type) {
 }
 constexpr const char* TokenizerTypeName(TokenizerType type) { return Describe(type).name; }
 
+// What becomes of a word, character or byte that a vocabulary lacks (FORMAT.md, "Tokenizers").
+enum class UnknownUse {
+  kRefuse,
+  kSkip,
+  kReplace,  // by the vocabulary's symbol for unknown tokens or, without one, by another token
+  kDefault   // kReplace by that symbol or, without one, kRefuse
+};
+constexpr const char* UnknownUseName(UnknownUse use) {
+  switch (use) {
+    case UnknownUse::kRefuse:
+      return "refuse";
+    case UnknownUse::kSkip:
+      return "skip";
+    case UnknownUse::kReplace:
+      return "replace";
+    case UnknownUse::kDefault:
+      break;  // what says nothing
+  }
+  return "";
+}
+
+// The place of a token in the text that was given; ends are one past the last. Bytes and code
+// points say the same, unless a token is a part of a code point: that one counts whole then.
+struct TextSpan {
+  uint32_t begin_byte = 0;
+  uint32_t end_byte = 0;
+  uint32_t begin_char = 0;  // in code points
+  uint32_t end_char = 0;
+
+  std::string_view Of(std::string_view text) const {
+    return text.substr(begin_byte, end_byte - begin_byte);
+  }
+};
+
+// Goes on from what an error says of a text that is refused.
+inline constexpr char kUnknownAdvice[] = "; set unknown to skip or replace it";
+
+struct EncodeOptions {
+  // At most so many tokens are wanted: what comes after these is checked for its UTF-8 only. To
+  // learn whether a text has more than n tokens, ask for n + 1.
+  size_t max_tokens = std::numeric_limits<size_t>::max();
+  UnknownUse unknown = UnknownUse::kDefault;
+  bool spans = false;
+};
+
+struct EncodedText {
+  std::vector<int32_t> ids;
+  std::vector<TextSpan> spans;  // of `ids`, if asked for
+  int unknown = 0;              // how many the vocabulary does not have, also of those left out
+  size_t unknown_end = 0;       // one past the last of `ids` that is unknown; 0: none is
+
+  // Leaves the first `tokens` of them, which are all or all but the last.
+  void Cut(size_t tokens);
+};
+
 // Token ids to text. Immutable and thread-safe.
 class Detokenizer {
  public:
@@ -84,6 +141,63 @@ class Detokenizer {
   std::string Decode(const std::vector<int32_t>& ids) const;
 };
 
+// Takes the tokens of a text from a tokenizer, in their order. Not thread-safe.
+class TokenSink {
+ public:
+  // `unknown_id` stands for what the vocabulary does not have, `replacement_id` is put in its
+  // place; both may be kNotFound. `to` is empty.
+  TokenSink(const EncodeOptions& options, int32_t unknown_id, int32_t replacement_id,
+            EncodedText* to);
+
+  bool is_full() const { return to_.ids.size() >= most_; }
+  size_t room() const { return is_full() ? 0 : most_ - to_.ids.size(); }
+  // How many may have to be looked at, as some of them may be left out.
+  size_t most_looked_at() const {
+    return use_ == UnknownUse::kSkip ? std::numeric_limits<size_t>::max() : most_;
+  }
+  bool refuses_unknown() const { return use_ == UnknownUse::kRefuse; }
+  // Whether it matters where tokens are.
+  bool reads_places() const { return spans_ || refuses_unknown(); }
+
+  // Makes room for about so many.
+  void Reserve(size_t tokens);
+  // The token at the bytes [begin, end) of the text. Requires that the sink is not full.
+  void Add(int32_t id, size_t begin, size_t end) {
+    if (id == unknown_id_) return AddUnknown(begin, end);
+    Append(id, begin, end);
+  }
+  // Known tokens of a byte each, for which there is room.
+  template <typename IdAt>
+  void AddBytes(size_t begin, size_t end, const IdAt& id_at) {
+    for (size_t i = begin; i < end; ++i) to_.ids.push_back(id_at(i));
+    for (size_t i = begin; spans_ && i < end; ++i) {
+      to_.spans.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(i + 1)});
+    }
+  }
+  void AddUnknown(size_t begin, size_t end);
+  // The last one, which was unknown, goes on until there.
+  void ExtendUnknown(size_t end);
+  // Forgets all of them.
+  void Clear();
+
+  // What was refused, in bytes; the sink is full then.
+  const std::optional<TextSpan>& refused() const { return refused_; }
+
+ private:
+  void Append(int32_t id, size_t begin, size_t end) {
+    to_.ids.push_back(id);
+    if (spans_) to_.spans.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
+  }
+
+  size_t most_;
+  const int32_t unknown_id_;
+  const int32_t replacement_id_;
+  const UnknownUse use_;  // not kDefault
+  const bool spans_;
+  std::optional<TextSpan> refused_;
+  EncodedText& to_;
+};
+
 // Immutable and thread-safe.
 class Tokenizer {
  public:
@@ -92,9 +206,15 @@ class Tokenizer {
 
   virtual ~Tokenizer() = default;
 
-  // The ids of the tokens of `text`, at most `max_tokens` of them: what comes after these is
-  // checked for its UTF-8 only. To learn whether a text has more than n tokens, ask for n + 1.
-  // Empty when the text has no token. kInvalidArgument when the tokenizer cannot read the text.
+  // The tokens of `text`; none when it has none. kInvalidArgument when the tokenizer cannot read
+  // the text, or has no token for a part of it.
+  absl::StatusOr<EncodedText> Encode(std::string_view text, const EncodeOptions& options) const;
+  // Takes ids of text or of Lookup(), as the options say, into `to`, which is empty.
+  TokenSink SinkOf(const EncodeOptions& options, EncodedText* to) const {
+    const bool replaces = options.unknown == UnknownUse::kReplace;
+    return TokenSink(options, unknown_id(), replaces ? ReplacementId() : unknown_id(), to);
+  }
+  // Their ids alone.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               size_t max_tokens = kNoLimit) const;
 
@@ -105,6 +225,10 @@ class Tokenizer {
   // The id of unknown tokens, whether from text or from Lookup(); kNotFound if there is none. A
   // symbol for unknown tokens that a caller sends itself has this id, too.
   virtual int32_t unknown_id() const = 0;
+  // What UnknownUse::kReplace puts in the place of what the vocabulary does not have: unknown_id()
+  // or, without one, U+FFFD, a question mark or a space, the first of these that is a token;
+  // kNotFound if none is.
+  int32_t ReplacementId() const;
 
   // Number of ids.
   virtual int size() const = 0;
@@ -120,9 +244,10 @@ class Tokenizer {
   virtual const Detokenizer* detokenizer() const { return nullptr; }
 
  private:
-  // Encode(), with `ids` empty at first.
-  virtual absl::Status AppendIds(std::string_view text, size_t max_tokens,
-                                 std::vector<int32_t>* ids) const = 0;
+  // Gives the sink the tokens of `text` until it is full.
+  virtual absl::Status AppendTokens(std::string_view text, TokenSink* sink) const = 0;
+  // Says that the vocabulary does not have these bytes of the text.
+  virtual std::string Missing(std::string_view text, size_t begin, size_t end) const;
 };
 
 // The error of text that is not UTF-8; OK if it is.

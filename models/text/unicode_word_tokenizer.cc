@@ -42,7 +42,7 @@ absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_token
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   TextSpan token;  // the last code point, or the run that it belongs to
   const auto advance = [&] {
-    token.end_byte += CodePointBytes(text[token.end_byte]);
+    token.end_byte += static_cast<uint32_t>(CodePointBytes(text[token.end_byte]));
     ++token.end_char;
   };
   for (size_t tokens = 0; tokens < max_tokens && token.end_byte < text.size();) {
@@ -64,10 +64,11 @@ absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_token
   return absl::OkStatus();
 }
 
-absl::Status UnicodeWordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
-                                             std::vector<int32_t>* ids) const {
-  return Split(text, max_tokens,
-               [&](const TextSpan& token) { ids->push_back(Lookup(token.Of(text))); });
+absl::Status UnicodeWordTokenizer::AppendTokens(std::string_view text, TokenSink* sink) const {
+  return Split(text, sink->most_looked_at(), [&](const TextSpan& token) {
+    if (sink->is_full()) return;
+    sink->Add(Lookup(token.Of(text)), token.begin_byte, token.end_byte);
+  });
 }
 
 int32_t UnicodeWordTokenizer::Lookup(std::string_view token) const {

@@ -16,19 +16,6 @@
 
 namespace sru::models {
 
-// The place of a token in the text that was given; ends are one past the last. Both cut the text at
-// character borders.
-struct TextSpan {
-  size_t begin_byte = 0;
-  size_t end_byte = 0;
-  size_t begin_char = 0;  // in code points
-  size_t end_char = 0;
-
-  std::string_view Of(std::string_view text) const {
-    return text.substr(begin_byte, end_byte - begin_byte);
-  }
-};
-
 // A token is a longest run of code points of the general categories L*, M* and N* (letters, marks,
 // numbers), or one other code point that is not white space (white_space.h). The text is not
 // normalized. The categories are those of the utf8proc that the program runs with: Unicode 15 in
@@ -49,8 +36,7 @@ class UnicodeWordTokenizer final : public VocabularyTokenizer {
   int32_t Lookup(std::string_view token) const override;
 
  private:
-  absl::Status AppendIds(std::string_view text, size_t max_tokens,
-                         std::vector<int32_t>* ids) const override;
+  absl::Status AppendTokens(std::string_view text, TokenSink* sink) const override;
 
   const bool lowercase_;
 };

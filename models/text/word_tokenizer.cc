@@ -1,7 +1,5 @@
 #include "models/text/word_tokenizer.h"
 
-#include <algorithm>
-
 namespace sru::models {
 namespace {
 
@@ -9,11 +7,12 @@ constexpr size_t kBytesPerWord = 4;  // about; a guess that is too high costs a 
 
 }  // namespace
 
-absl::Status WordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
-                                      std::vector<int32_t>* ids) const {
-  ids->reserve(std::min(max_tokens, text.size() / kBytesPerWord + 1));
-  return preprocessor_.Split(text, max_tokens,
-                             [&](std::string_view word) { ids->push_back(Lookup(word)); });
+absl::Status WordTokenizer::AppendTokens(std::string_view text, TokenSink* sink) const {
+  sink->Reserve(text.size() / kBytesPerWord + 1);
+  return preprocessor_.Split(text, sink->most_looked_at(),
+                             [&](std::string_view word, size_t begin, size_t end) {
+                               if (!sink->is_full()) sink->Add(Lookup(word), begin, end);
+                             });
 }
 
 }  // namespace sru::models

@@ -22,8 +22,7 @@ class WordTokenizer final : public VocabularyTokenizer {
       : VocabularyTokenizer(std::move(vocabulary), oov_id), preprocessor_(preprocessing) {}
 
  private:
-  absl::Status AppendIds(std::string_view text, size_t max_tokens,
-                         std::vector<int32_t>* ids) const override;
+  absl::Status AppendTokens(std::string_view text, TokenSink* sink) const override;
 
   const Preprocessor preprocessor_;
 };

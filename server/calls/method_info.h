@@ -25,6 +25,8 @@ enum class MethodId {
   kAnswer,
   kTranslate,
   kTag,
+  kTokenize,
+  kDetokenize,
   kListModels,
   kGetModel,
   kLoadModel,
@@ -49,6 +51,7 @@ enum class Work : uint8_t {
   kNone,     // nothing: they look something up, or wait for a load
   kBatches,  // sequences, each in one batch
   kSteps,    // sequences that take as many steps as their results have tokens
+  kTexts,    // nothing, but it takes time to read and write its texts and ids
 };
 
 enum class MethodKind { kUnary, kServerStream, kBidirectional };
@@ -80,11 +83,12 @@ struct MethodInfo {
   TaskSet tasks = {};
   const char* needs = "";
   bool one_direction = false;  // whether its models must have one direction
+  bool vocabulary = false;     // whether they must have a vocabulary
   const char* summary = "";    // of its route over HTTP, in a sentence or two; empty: it has none
   bool has_box = false;        // whether people can try it on the status page
 
   // Whether its calls compute and report their times.
-  constexpr bool computes() const { return work != Work::kNone; }
+  constexpr bool computes() const { return work == Work::kBatches || work == Work::kSteps; }
   // Whether its calls stay open, and wait for many batches.
   constexpr bool is_stream() const { return kind != MethodKind::kUnary; }
   constexpr bool has_route() const { return *summary != 0; }
@@ -109,6 +113,18 @@ constexpr MethodInfo Describe(MethodId method) {
   constexpr MethodKind kUnary = MethodKind::kUnary;
   constexpr TaskSet kStackTasks = {Task::kClassifier, Task::kEncoder};
   constexpr TaskSet kLanguageModels = {Task::kLanguageModel};
+  constexpr TaskSet kAll = {Task::kClassifier, Task::kEncoder,    Task::kLanguageModel,
+                            Task::kReader,     Task::kTranslator, Task::kTagger};
+  const auto of_texts = [&](const char* name) {
+    return MethodInfo{kSru,
+                      name,
+                      kUnary,
+                      Work::kTexts,
+                      kAll,
+                      "a model with a vocabulary",
+                      /*one_direction=*/false,
+                      /*vocabulary=*/true};
+  };
   switch (method) {
     case MethodId::kClassify:
       return MethodInfo{kSru,           "Classify",          kUnary,
@@ -149,6 +165,11 @@ constexpr MethodInfo Describe(MethodId method) {
     case MethodId::kTag:
       return MethodInfo{kSru, "Tag", kUnary, Work::kBatches, {Task::kTagger}, "a tagger"}.Route(
           "The most probable labels of each token of each sequence.");
+    case MethodId::kTokenize:
+      return of_texts("Tokenize")
+          .Route("The tokens of each sequence, with their ids and where they stand.");
+    case MethodId::kDetokenize:
+      return of_texts("Detokenize").Route("The text that each list of token ids stands for.");
     case MethodId::kListModels:
       return {kSru, "ListModels"};
     case MethodId::kGetModel:
@@ -185,9 +206,9 @@ constexpr MethodInfo Describe(MethodId method) {
   return {};
 }
 constexpr const char* MethodName(MethodId method) { return Describe(method).name; }
-// True for the methods that callers' limits apply to: those that compute, not lookups.
+// True for the methods that callers' limits apply to: not lookups.
 constexpr bool IsLimited(MethodId method) {
-  return Describe(method).computes() || Describe(method).is_stream();
+  return Describe(method).work != Work::kNone || Describe(method).is_stream();
 }
 
 inline constexpr size_t kNumMethods = [] {

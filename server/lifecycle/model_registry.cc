@@ -38,19 +38,22 @@ void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
   // `old` is freed here, without the lock.
 }
 
-bool ModelRegistry::Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction) {
+bool ModelRegistry::Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction,
+                            bool vocabulary) {
   const models::Model& model = *versions.rbegin()->second->model;
-  return tasks.has(model.task()) && (!one_direction || model.is_unidirectional());
+  return tasks.has(model.task()) && (!one_direction || model.is_unidirectional()) &&
+         (!vocabulary || model.tokenizer() != nullptr);
 }
 
 ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& models,
                                                                calls::TaskSet tasks,
-                                                               bool one_direction) {
+                                                               bool one_direction,
+                                                               bool vocabulary) {
   if (models.size() == 1) return models.begin();
   if (tasks.empty()) return models.end();
   auto only = models.end();
   for (auto it = models.begin(); it != models.end(); ++it) {
-    if (!Answers(it->second, tasks, one_direction)) continue;
+    if (!Answers(it->second, tasks, one_direction, vocabulary)) continue;
     if (only != models.end()) return models.end();
     only = it;
   }
@@ -58,10 +61,14 @@ ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& mod
 }
 
 absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet tasks,
-                                       bool one_direction) {
+                                       bool one_direction, bool vocabulary) {
   Models fitting = models;
   for (auto it = fitting.begin(); !tasks.empty() && it != fitting.end();) {
-    it = Answers(it->second, tasks, one_direction) ? std::next(it) : fitting.erase(it);
+    it = Answers(it->second, tasks, one_direction, vocabulary) ? std::next(it) : fitting.erase(it);
+  }
+  if (fitting.empty() && vocabulary) {
+    return InvalidArgument("model: no model with a vocabulary is loaded; loaded: ",
+                           JoinKeys(models));
   }
   if (fitting.empty()) {
     std::vector<absl::string_view> names;
@@ -79,7 +86,8 @@ absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet task
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,
                                                                  int64_t version,
                                                                  calls::TaskSet tasks,
-                                                                 bool one_direction) const {
+                                                                 bool one_direction,
+                                                                 bool vocabulary) const {
   const std::shared_ptr<const Models> models = snapshot();
   if (version < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -95,8 +103,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
     }
   } else if (models->empty()) {
     return absl::NotFoundError("model: no model is loaded");
-  } else if (it = OnlyModel(*models, tasks, one_direction); it == models->end()) {
-    return NameNeeded(*models, tasks, one_direction);
+  } else if (it = OnlyModel(*models, tasks, one_direction, vocabulary); it == models->end()) {
+    return NameNeeded(*models, tasks, one_direction, vocabulary);
   }
   const Versions& versions = it->second;
   if (version == 0) return versions.rbegin()->second;

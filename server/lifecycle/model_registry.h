@@ -42,12 +42,14 @@ class ModelRegistry {
   void Replace(std::vector<std::shared_ptr<ServedModel>> models);
 
   // Version 0 means the latest. The name may be empty if only one model is loaded, or only one
-  // whose latest version answers: it has one of the `tasks` and, if that is asked, one direction.
+  // whose latest version answers: it has one of the `tasks` and, if that is asked, one direction
+  // or a vocabulary.
   // kInvalidArgument for a negative version, and for an empty name if there are several models to
   // choose from, or several and none that answers; kNotFound says what is loaded.
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version,
                                                     calls::TaskSet tasks = {},
-                                                    bool one_direction = false) const;
+                                                    bool one_direction = false,
+                                                    bool vocabulary = false) const;
 
   // Another number after each Replace(), of any registry. What was made of List() later than this
   // was asked holds as long as it stays.
@@ -62,12 +64,14 @@ class ModelRegistry {
   using Versions = std::map<int64_t, std::shared_ptr<ServedModel>>;
   using Models = std::map<std::string, Versions>;
 
-  static bool Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction);
+  static bool Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction,
+                      bool vocabulary);
   // The only model, or the only one that answers; end() if there are several.
   static Models::const_iterator OnlyModel(const Models& models, calls::TaskSet tasks,
-                                          bool one_direction);
+                                          bool one_direction, bool vocabulary);
   // The error if there is no such model: names those to choose from.
-  static absl::Status NameNeeded(const Models& models, calls::TaskSet tasks, bool one_direction);
+  static absl::Status NameNeeded(const Models& models, calls::TaskSet tasks, bool one_direction,
+                                 bool vocabulary);
 
   std::shared_ptr<const Models> snapshot() const {
     MutexLock lock(&mutex_);

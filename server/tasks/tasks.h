@@ -85,10 +85,12 @@ Task Answer();
 Task Translate();
 Task Generate();
 Task Tag();
+Task Tokenize();
+Task Detokenize();
 
 // Where a model answers several, the first is what a ModelInfer without outputs means.
-inline constexpr Task (*kRows[])() = {Classify, Encode,    EncodeStream, Score,
-                                      Answer,   Translate, Generate,     Tag};
+inline constexpr Task (*kRows[])() = {Classify,  Encode,   EncodeStream, Score,    Answer,
+                                      Translate, Generate, Tag,          Tokenize, Detokenize};
 
 // All of them, in this order.
 const std::vector<Task>& AllTasks();

@@ -91,8 +91,13 @@ bool Refused(const absl::Status& status) {
 template <typename Request>
 void RequireSameModel(const server::calls::RequestOutline& outline, const Request& request) {
   if (request.model().size() > server::calls::kMaxOutlineModelName) return;
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  if constexpr (!std::is_same_v<Request, v1::TokenizeRequest> &&
+                !std::is_same_v<Request, v1::DetokenizeRequest>) {
+    priority = request.priority();
+  }
   Require(outline.model == request.model() && outline.version == request.version() &&
-              outline.priority == request.priority(),
+              outline.priority == priority,
           "the outline says what the message says");
 }
 
@@ -142,6 +147,36 @@ std::vector<std::unique_ptr<models::Tokenizer>> OtherTokenizers() {
   return tokenizers;
 }
 
+// Where tokens are, and what becomes of unknown ones. `ids` are those of the whole text.
+void CheckPlaces(const models::Tokenizer& tokenizer, std::string_view text, size_t limit,
+                 const std::vector<int32_t>& ids) {
+  models::EncodeOptions options;
+  options.spans = true;
+  for (const auto use : {models::UnknownUse::kDefault, models::UnknownUse::kRefuse,
+                         models::UnknownUse::kSkip, models::UnknownUse::kReplace}) {
+    options.unknown = use;
+    options.max_tokens = use == models::UnknownUse::kSkip ? limit : models::Tokenizer::kNoLimit;
+    const auto encoded = tokenizer.Encode(text, options);
+    if (Failed(encoded.status())) continue;
+    if (use == models::UnknownUse::kDefault) Require(encoded->ids == ids, "places change nothing");
+    Require(encoded->ids.size() == encoded->spans.size(), "each token has a place");
+    models::TextSpan last;
+    for (const models::TextSpan& span : encoded->spans) {
+      Require(last.begin_byte <= span.begin_byte && last.end_byte <= span.end_byte &&
+                  last.begin_char <= span.begin_char && last.end_char <= span.end_char,
+              "places are in order");
+      Require(span.begin_byte <= span.end_byte && span.end_byte <= text.size() &&
+                  span.begin_char <= span.end_char,
+              "a place is in the text");
+      last = span;
+    }
+    const auto unknown =
+        std::count(encoded->ids.begin(), encoded->ids.end(), tokenizer.unknown_id());
+    const bool left_out = use == models::UnknownUse::kSkip || use == models::UnknownUse::kRefuse;
+    Require(left_out ? unknown == 0 : encoded->unknown >= unknown, "unknown tokens are counted");
+  }
+}
+
 // What holds for every tokenizer.
 void CheckTokenizer(const models::Tokenizer& tokenizer, std::string_view text, size_t limit) {
   const auto ids = tokenizer.Encode(text);
@@ -165,6 +200,7 @@ void CheckTokenizer(const models::Tokenizer& tokenizer, std::string_view text, s
   Require(limited->size() == std::min(limit, ids->size()) &&
               std::equal(limited->begin(), limited->end(), ids->begin()),
           "the limit cuts tokens off");
+  CheckPlaces(tokenizer, text, limit, *ids);
 }
 
 // Where the tokens of a reader are.
@@ -372,7 +408,8 @@ void FuzzText(std::string_view bytes) {
   for (const Splitter& splitter : *kSplitters) {
     std::vector<std::string> words;
     const absl::Status status = splitter.preprocessor->Split(
-        text, models::Preprocessor::kNoLimit, [&](std::string_view word) {
+        text, models::Preprocessor::kNoLimit, [&](std::string_view word, size_t begin, size_t end) {
+          Require(begin < end && end <= text.size(), "a word is in the text");
           Require(!word.empty(), "a word is not empty");
           Require(FindInvalidUtf8(word) == word.size(), "a word is valid UTF-8");
           words.emplace_back(word);
@@ -428,6 +465,21 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
     Require(outline.num_states == request->states_size(), "the outline counts the states");
   }
   return parsed;
+}
+
+// A DetokenizeRequest and its outline.
+void FuzzDetokenizeRequest(const absl::Cord& bytes) {
+  v1::DetokenizeRequest request;
+  if (Failed(server::calls::ParseMessage(bytes, &request))) return;
+  server::calls::RequestOutline outline;
+  Require(server::calls::ReadOutline<v1::DetokenizeRequest>(bytes, &outline),
+          "a message has an outline");
+  int64_t ids = 0;
+  for (const v1::TokenIds& sequence : request.sequences()) ids += sequence.values_size();
+  Require(outline.num_entries == request.sequences_size() && ids <= outline.max_ids() &&
+              (outline.extra_fields > 0 || ids >= outline.min_tokens()),
+          "the outline counts the sequences and bounds the ids");
+  RequireSameModel(outline, request);
 }
 
 // A GenerateRequest and its outline, and whatever its fields say.
@@ -611,8 +663,11 @@ void FuzzRequest(std::string_view bytes) {
   FuzzStreamRequest(buffer);
   FuzzTranslateRequest(bytes, *kSplitters);
   FuzzAnswerRequest(buffer);
+  FuzzDetokenizeRequest(buffer);
   v1::ScoreRequest score;
   Failed(ParseAndCheckOutline(bytes, &score));
+  v1::TokenizeRequest tokenize;
+  Failed(ParseAndCheckOutline(bytes, &tokenize));
   v1::ClassifyRequest request;
   if (Refused(ParseAndCheckOutline(bytes, &request))) return;
   server::calls::RequestLimits limits;
@@ -623,6 +678,9 @@ void FuzzRequest(std::string_view bytes) {
     server::calls::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
                                     /*input_size=*/2};
     input.may_be_empty = request.skip_empty();
+    input.unknown = static_cast<models::UnknownUse>(request.unknown() & 3);
+    std::vector<std::vector<models::TextSpan>> spans;
+    input.spans = &spans;
     std::vector<server::calls::TokenTask> tasks;
     const auto sequences = server::calls::ParseSequences(request.sequences(), request.truncate(),
                                                          input, limits, &tasks);
@@ -630,8 +688,14 @@ void FuzzRequest(std::string_view bytes) {
     Require(tasks.size() == static_cast<size_t>(request.sequences_size()),
             "each sequence becomes a task");
     for (const server::calls::TokenCounts& counts : sequences->counts) {
-      Require(counts.unknown >= 0 && counts.unknown <= counts.computed,
+      Require(counts.unknown >= 0 &&
+                  (input.unknown == models::UnknownUse::kSkip || counts.unknown <= counts.computed),
               "unknown tokens are some of all");
+    }
+    for (int i = 0; i < request.sequences_size(); ++i) {
+      const bool is_text = request.sequences(i).has_text();
+      Require(spans[i].size() == (is_text ? tasks[i].token_ids.size() : 0),
+              "each token of a text has a place");
     }
     for (const server::calls::TokenTask& task : tasks) {
       Require(task.num_tokens >= (request.skip_empty() ? 0 : 1) &&

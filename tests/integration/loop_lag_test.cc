@@ -122,6 +122,18 @@ const Task kTasks[] = {
      }},
     {"tag", "Tag", "/v1/tag",
      [] { return Own(Texts<v1::TagRequest>("tagger", kSequences, kTokens)); }},
+    {"tokenize", "Tokenize", "/v1/tokenize",
+     [] { return Own(Texts<v1::TokenizeRequest>("tagger", kSequences, kTokens)); }},
+    {"detokenize", "Detokenize", "/v1/detokenize",
+     [] {
+       v1::DetokenizeRequest request;
+       request.set_model("tagger");
+       for (int i = 0; i < kSequences; ++i) {
+         v1::TokenIds* const ids = request.add_sequences();
+         for (int t = 0; t < kTokens; ++t) ids->add_values(t % 5);
+       }
+       return Own(std::move(request));
+     }},
 };
 
 class LoopLagTestBase : public ::testing::Test {
@@ -492,6 +504,11 @@ const Page kPages[] = {
     {"tag", "/v1/tag",
      [](int size) {
        return absl::StrCat(R"({"model":"tagger","top_k":2,"sequences":[{"text":")", Words(size, 2),
+                           R"("}]})");
+     }},
+    {"tokenize", "/v1/tokenize",
+     [](int size) {
+       return absl::StrCat(R"({"model":"tagger","sequences":[{"text":")", Words(size, 2),
                            R"("}]})");
      }},
     {"completions", "/v1/completions",

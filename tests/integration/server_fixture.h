@@ -113,11 +113,13 @@ MATCHER_P2(Fails, code, message, "") {
 using ServiceStub = v1::InferenceService::Stub;
 constexpr auto MethodFor(const v1::AnswerRequest&) { return &ServiceStub::Answer; }
 constexpr auto MethodFor(const v1::ClassifyRequest&) { return &ServiceStub::Classify; }
+constexpr auto MethodFor(const v1::DetokenizeRequest&) { return &ServiceStub::Detokenize; }
 constexpr auto MethodFor(const v1::EncodeRequest&) { return &ServiceStub::Encode; }
 constexpr auto MethodFor(const v1::GetModelRequest&) { return &ServiceStub::GetModel; }
 constexpr auto MethodFor(const v1::ListModelsRequest&) { return &ServiceStub::ListModels; }
 constexpr auto MethodFor(const v1::ScoreRequest&) { return &ServiceStub::Score; }
 constexpr auto MethodFor(const v1::TagRequest&) { return &ServiceStub::Tag; }
+constexpr auto MethodFor(const v1::TokenizeRequest&) { return &ServiceStub::Tokenize; }
 constexpr auto MethodFor(const v1::TranslateRequest&) { return &ServiceStub::Translate; }
 
 template <typename Request, typename Response>

@@ -287,6 +287,34 @@ class FakeServer : private v1::InferenceService::Service {
         });
   }
 
+  // Words between spaces: the id of each is the number of its letters, and back.
+  grpc::Status Tokenize(grpc::ServerContext* /*context*/, const v1::TokenizeRequest* request,
+                        v1::TokenizeResponse* response) override {
+    return AnswerEach(*request, response, kUnknownByte, [&](int, const auto& sequence) {
+      v1::Tokenization* const tokenization = response->add_tokenizations();
+      for (const absl::string_view word : absl::StrSplit(sequence.text(), ' ', absl::SkipEmpty())) {
+        v1::Token* const token = tokenization->add_tokens();
+        token->set_id(static_cast<int32_t>(word.size()));
+        token->set_text(std::string(word));
+        token->set_start_byte(static_cast<int32_t>(word.data() - sequence.text().data()));
+        token->set_end_byte(token->start_byte() + token->id());
+        if (absl::StartsWith(word, "zz")) {
+          tokenization->set_unknown_tokens(tokenization->unknown_tokens() + 1);
+        }
+      }
+    });
+  }
+  grpc::Status Detokenize(grpc::ServerContext* /*context*/, const v1::DetokenizeRequest* request,
+                          v1::DetokenizeResponse* response) override {
+    for (const v1::TokenIds& ids : request->sequences()) {
+      std::string* const text = response->add_texts();
+      for (const int32_t id : ids.values()) {
+        absl::StrAppend(text, text->empty() ? "" : " ", std::string(id, 'x'));
+      }
+    }
+    return grpc::Status::OK;
+  }
+
   // A tagger of words between spaces: each is "word", or "number" if it begins with a digit.
   // Refuses "bad".
   grpc::Status Tag(grpc::ServerContext* /*context*/, const v1::TagRequest* request,
@@ -628,7 +656,8 @@ class FakeServer : private v1::InferenceService::Service {
   std::tuple<std::vector<v1::ClassifyRequest>, std::vector<v1::EncodeRequest>,
              std::vector<v1::ScoreRequest>, std::vector<v1::AnswerRequest>,
              std::vector<v1::TranslateRequest>, std::vector<v1::TagRequest>,
-             std::vector<v1::GenerateRequest>, std::vector<v1::EncodeStreamRequest>>
+             std::vector<v1::TokenizeRequest>, std::vector<v1::GenerateRequest>,
+             std::vector<v1::EncodeStreamRequest>>
       requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::ModelInfo> models_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);

@@ -40,8 +40,9 @@ absl::Status Call::Open() {
 
 absl::Status Call::FindModel(const std::string& name, int64_t version) {
   const MethodInfo info = Describe(method_);
-  SRU_ASSIGN_OR_RETURN(std::shared_ptr<lifecycle::ServedModel> served,
-                       context_.registry->Find(name, version, info.tasks, info.one_direction));
+  SRU_ASSIGN_OR_RETURN(
+      std::shared_ptr<lifecycle::ServedModel> served,
+      context_.registry->Find(name, version, info.tasks, info.one_direction, info.vocabulary));
   SRU_RETURN_UNLESS_OK(CheckModel(served->name));
   SetModel(std::move(served));
   return absl::OkStatus();

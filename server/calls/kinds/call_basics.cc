@@ -28,7 +28,8 @@ absl::Status WrongTask(const models::Model& model, MethodId method) {
   std::vector<absl::string_view> answers;
   for (size_t i = 0; i < kNumMethods; ++i) {
     const auto other = static_cast<MethodId>(i);
-    if (other != method && Answers(model, other)) answers.push_back(MethodName(other));
+    if (other != method && Describe(other).computes() && Answers(model, other))
+      answers.push_back(MethodName(other));
   }
   const MethodInfo info = Describe(method);
   return absl::FailedPreconditionError(absl::StrCat(

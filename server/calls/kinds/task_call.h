@@ -32,6 +32,20 @@ namespace sru::server::calls {
 // needed; smaller ones are freed with their call, which is cheaper.
 inline constexpr int64_t kLargeOutputBytes = 64 << 10;
 
+// Whether a request has a field that lets sequences be cut.
+template <typename Request, typename = void>
+struct HasTruncate : std::false_type {};
+template <typename Request>
+struct HasTruncate<Request, std::void_t<decltype(std::declval<Request>().truncate())>>
+    : std::true_type {};
+
+// Whether calls of a request wait for others, and so have a priority and times.
+template <typename Request, typename = void>
+struct HasPriority : std::false_type {};
+template <typename Request>
+struct HasPriority<Request, std::void_t<decltype(std::declval<Request>().priority())>>
+    : std::true_type {};
+
 // The state of one call that computes, made once per call. `Task` is its sequences' type.
 template <typename Request, typename Response, typename Task>
 class TaskCall : public Call {
@@ -208,7 +222,9 @@ class TaskCall : public Call {
     }
     if (form_ == nullptr) SRU_RETURN_UNLESS_OK(CheckTask(model(), method_));
     SRU_RETURN_UNLESS_OK(ParseParameters(*request_));
-    SRU_ASSIGN_OR_RETURN(const batching::Priority priority, PriorityOf(request_->priority()));
+    v1::Priority asked = v1::PRIORITY_UNSPECIFIED;
+    if constexpr (HasPriority<Request>::value) asked = request_->priority();
+    SRU_ASSIGN_OR_RETURN(const batching::Priority priority, PriorityOf(asked));
     SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseInput(*request_, &tasks_));
     if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
     served_->metrics->OnWords(parsed.words.words, parsed.words.unknown);
@@ -265,7 +281,7 @@ class TaskCall : public Call {
     }
     if (form_ != nullptr) return form_->Write(*response, answer);
     times_->total = context_.clock->Now() - arrival_;
-    WriteTimes(*times_, response->mutable_times());
+    if constexpr (HasPriority<Request>::value) WriteTimes(*times_, response->mutable_times());
     return SerializeMessage(*response, answer);
   }
 
@@ -342,13 +358,6 @@ class TaskCall : public Call {
   std::atomic<int> progress_{0};  // what came second, the work or its end, cancels it
 };
 
-// Whether a request has a field that lets sequences be cut.
-template <typename Request, typename = void>
-struct HasTruncate : std::false_type {};
-template <typename Request>
-struct HasTruncate<Request, std::void_t<decltype(std::declval<Request>().truncate())>>
-    : std::true_type {};
-
 // A call whose request has `sequences`.
 template <typename Request, typename Response, typename Task>
 class SequenceCall : public TaskCall<Request, Response, Task> {
@@ -363,11 +372,19 @@ class SequenceCall : public TaskCall<Request, Response, Task> {
                                                std::vector<Task>* /*tasks*/) {
     return absl::OkStatus();
   }
+  // Gets the places of the tokens of texts; null: the answer does not have them.
+  virtual std::vector<std::vector<models::TextSpan>>* Spans() { return nullptr; }
 
  private:
   absl::StatusOr<ParsedSequences> ParseInput(const Request& request,
                                              std::vector<Task>* tasks) final {
     ModelInput input = InputOf(this->model());
+    SRU_ASSIGN_OR_RETURN(input.unknown, ParseUnknown(request.unknown(), this->model()));
+    input.spans = Spans();
+    if (input.spans != nullptr) {
+      SRU_RETURN_UNLESS_OK(
+          this->Reserve(SpanBytes(request.sequences(), this->limits().max_sequence_tokens)));
+    }
     input.may_be_empty = request.skip_empty();
     // Other forms of the message have no such field.
     if (!this->has_form())

@@ -74,11 +74,6 @@ class SequenceParser {
     return MaxTokens();
   }
 
-  void CountUnknown(const TokenTask& task, TokenCounts* counts) const {
-    counts->unknown = static_cast<int>(
-        std::count(task.token_ids.begin(), task.token_ids.end(), input_.tokenizer->unknown_id()));
-  }
-
   int MaxTokens() const {
     const int most = limits_.max_sequence_tokens;
     return input_.max_tokens == 0 ? most : std::min(most, input_.max_tokens);
@@ -86,20 +81,31 @@ class SequenceParser {
 
   absl::Status ParseText(const std::string& text, TokenTask* task, TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".text");
+    models::EncodeOptions options;
     // One token more than the limit shows that there are more, without reading all of a long text.
-    absl::StatusOr<std::vector<int32_t>> ids =
-        input_.tokenizer->Encode(text, static_cast<size_t>(MaxTokens()) + 1);
-    if (!ids.ok()) return Error(".text", ids.status().message());
-    if (ids->empty() && !input_.may_be_empty) {
+    options.max_tokens = static_cast<size_t>(MaxTokens()) + 1;
+    options.unknown = input_.unknown;
+    options.spans = input_.spans != nullptr;
+    absl::StatusOr<models::EncodedText> encoded = input_.tokenizer->Encode(text, options);
+    if (!encoded.ok()) return Error(".text", encoded.status().message());
+    if (encoded->ids.empty() && !input_.may_be_empty) {
       return Error(".text", "no tokens are left after preprocessing, expected at least one word",
                    input_.empty_advice);
     }
+    SRU_RETURN_UNLESS_OK(Take(".text", "at least ", &*encoded, task, counts));
+    if (input_.spans != nullptr) (*input_.spans)[index_] = std::move(encoded->spans);
+    return absl::OkStatus();
+  }
+
+  // Takes as many tokens as are computed.
+  absl::Status Take(absl::string_view field, absl::string_view at_least,
+                    models::EncodedText* encoded, TokenTask* task, TokenCounts* counts) const {
     SRU_ASSIGN_OR_RETURN(
-        int length, CheckLength(".text", static_cast<int64_t>(ids->size()), "at least ", counts));
-    ids->resize(length);
-    task->token_ids = *std::move(ids);
-    task->num_tokens = length;
-    CountUnknown(*task, counts);
+        task->num_tokens,
+        CheckLength(field, static_cast<int64_t>(encoded->ids.size()), at_least, counts));
+    encoded->Cut(task->num_tokens);
+    task->token_ids = std::move(encoded->ids);
+    counts->unknown = encoded->unknown;
     return absl::OkStatus();
   }
 
@@ -108,20 +114,33 @@ class SequenceParser {
     if (tokens.values_size() == 0 && !input_.may_be_empty) {
       return Error(".tokens.values", "empty, expected at least one", input_.empty_advice);
     }
-    SRU_ASSIGN_OR_RETURN(int length,
-                         CheckLength(".tokens.values", tokens.values_size(), "", counts));
-    task->token_ids.reserve(length);
-    for (int i = 0; i < length; ++i) {
-      const int32_t id = input_.tokenizer->Lookup(tokens.values(i));
-      if (id == models::Tokenizer::kNotFound) {
-        return Error(absl::StrCat(".tokens.values[", i, "]"),
-                     "not in the model's vocabulary, which has no unknown token");
-      }
-      task->token_ids.push_back(id);
+    models::EncodeOptions options;
+    options.unknown = input_.unknown;
+    const bool skips = input_.unknown == models::UnknownUse::kSkip;
+    options.max_tokens = static_cast<size_t>(MaxTokens()) + 1;
+    if (!skips) {
+      SRU_ASSIGN_OR_RETURN(options.max_tokens,
+                           CheckLength(".tokens.values", tokens.values_size(), "", counts));
     }
-    task->num_tokens = length;
-    CountUnknown(*task, counts);
-    return absl::OkStatus();
+    models::EncodedText encoded;
+    models::TokenSink sink = input_.tokenizer->SinkOf(options, &encoded);
+    sink.Reserve(tokens.values_size());
+    for (int i = 0; i < tokens.values_size() && !sink.is_full(); ++i) {
+      sink.Add(input_.tokenizer->Lookup(tokens.values(i)), i, i + 1);
+    }
+    if (sink.refused().has_value()) {
+      return Error(absl::StrCat(".tokens.values[", sink.refused()->begin_byte, "]"),
+                   "not in the model's vocabulary",
+                   input_.tokenizer->unknown_id() == models::Tokenizer::kNotFound
+                       ? ", which has no unknown token"
+                       : "",
+                   models::kUnknownAdvice);
+    }
+    if (encoded.ids.empty() && !input_.may_be_empty) {
+      return Error(".tokens.values", "none of them is in the model's vocabulary, expected one",
+                   input_.empty_advice);
+    }
+    return Take(".tokens.values", "at least ", &encoded, task, counts);
   }
 
   absl::Status ParseTokenIds(const v1::TokenIds& ids, TokenTask* task, TokenCounts* counts) const {
@@ -206,11 +225,62 @@ ModelInput InputOf(const models::Model& model) {
   input.vocabulary_size = model.config().embedding.vocabulary_size;
   input.input_size = model.spec().input_size;
   input.takes_features = model.takes_features();
+  input.unknown = model.config().tokenizer.unknown;
   // Score has no field `truncate`.
   if (model.task() == models::Task::kLanguageModel) {
     input.too_long_advice = "divide it and continue with the states of Score";
   }
   return input;
+}
+
+ModelInput SourceOf(const models::Model& model, const RequestLimits& limits) {
+  ModelInput input = InputOf(model);
+  const models::TranslatorConfig& config = model.config().translator;
+  if (config.max_positions <= limits.max_batch_tokens) {
+    input.max_tokens = config.max_positions;
+    input.max_tokens_name = "max_positions of the model";
+  } else {
+    input.max_tokens = limits.max_batch_tokens;
+    input.max_tokens_name = "--max_batch_tokens";
+  }
+  if (config.source_end_id != models::kNoToken) {
+    input.max_tokens = std::max(input.max_tokens - 1, 1);
+  }
+  return input;
+}
+
+absl::StatusOr<models::UnknownUse> ParseUnknown(v1::Unknown asked, const models::Model& model) {
+  static_assert(v1::Unknown_MAX == v1::UNKNOWN_REPLACE, "a case for each use");
+  switch (asked) {
+    case v1::UNKNOWN_DEFAULT:
+      return model.config().tokenizer.unknown;
+    case v1::UNKNOWN_REFUSE:
+      return models::UnknownUse::kRefuse;
+    case v1::UNKNOWN_SKIP:
+      return models::UnknownUse::kSkip;
+    case v1::UNKNOWN_REPLACE:
+      return models::UnknownUse::kReplace;
+    default:
+      return InvalidArgument("unknown: ", static_cast<int>(asked),
+                             " is unknown, expected 1 (UNKNOWN_REFUSE), 2 (UNKNOWN_SKIP), 3 "
+                             "(UNKNOWN_REPLACE) or 0 for the model's own");
+  }
+}
+
+int64_t SpanBytes(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences,
+                  int max_tokens) {
+  // Lists that grow: of places, and of what SentencePiece remembers of each byte that it looks at.
+  constexpr int64_t kTokenBytes = 2 * sizeof(models::TextSpan);
+  constexpr int64_t kTextByteBytes = 24;
+  constexpr int64_t kLongestPiece = 64;
+  int64_t bytes = 0;
+  for (const v1::Sequence& sequence : sequences) {
+    const auto size = static_cast<int64_t>(sequence.text().size());
+    const int64_t tokens = int64_t{max_tokens} + kLongestPiece;
+    bytes += kTokenBytes * std::min(size, tokens) +
+             kTextByteBytes * std::min(size, kLongestPiece * tokens);
+  }
+  return bytes;
 }
 
 absl::Status ParseMessage(const absl::Cord& bytes, google::protobuf::Message* message) {
@@ -240,6 +310,7 @@ absl::StatusOr<ParsedSequences> ParseSequences(
   }
   ParsedSequences parsed;
   parsed.counts.resize(sequences.size());
+  if (input.spans != nullptr) input.spans->resize(sequences.size());
   int64_t total_tokens = 0;
   for (int i = 0; i < sequences.size(); ++i) {
     if (Interruption::Asked()) return CallerHasLeft();

@@ -38,14 +38,28 @@ struct ModelInput {
   absl::string_view max_tokens_name = {};
   // How a caller gets by with a sequence that has too many tokens, for the error.
   absl::string_view too_long_advice = "shorten the sequence or set truncate";
+  models::UnknownUse unknown = models::UnknownUse::kDefault;
+  // Gets the places of the tokens of each text; null: they are not asked for.
+  std::vector<std::vector<models::TextSpan>>* spans = nullptr;
 };
 
+// With the model's own use of what its vocabulary lacks.
 ModelInput InputOf(const models::Model& model);
+
+// The same of a translator, with the longest source.
+ModelInput SourceOf(const models::Model& model, const RequestLimits& limits);
+
+// What the caller asks for or, without that, the model's own.
+absl::StatusOr<models::UnknownUse> ParseUnknown(v1::Unknown asked, const models::Model& model);
+
+// At least the memory that the places of the tokens of the sequences take while they are found.
+int64_t SpanBytes(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences,
+                  int max_tokens);
 
 // What an answer says of the tokens of a sequence.
 struct TokenCounts {
   int computed = 0;
-  int unknown = 0;         // of those: the vocabulary does not have them
+  int unknown = 0;         // that the vocabulary does not have, computed or left out
   bool truncated = false;  // tokens were cut off
 };
 

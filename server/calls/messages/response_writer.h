@@ -23,6 +23,15 @@ namespace sru::server::calls {
 void WriteCandidates(const kernels::Candidate* found, size_t count,
                      const models::Tokenizer& tokenizer, v1::Candidates* candidates);
 
+// Where a token stands, into a TokenTags or a Token.
+template <typename Token>
+void WriteSpan(const models::TextSpan& span, Token* token) {
+  token->set_start_byte(static_cast<int32_t>(span.begin_byte));
+  token->set_end_byte(static_cast<int32_t>(span.end_byte));
+  token->set_start_char(static_cast<int32_t>(span.begin_char));
+  token->set_end_char(static_cast<int32_t>(span.end_char));
+}
+
 void WriteTimes(const telemetry::CallTimes& times, v1::StageTimes* proto);
 
 void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,

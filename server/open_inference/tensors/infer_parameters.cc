@@ -4,8 +4,12 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 
 namespace sru::server::open_inference {
@@ -99,6 +103,21 @@ absl::Status ReadField(const InferParameter& parameter, google::protobuf::Messag
     if (value == nullptr) return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
     fields.SetBool(request, field, *value);
     return absl::OkStatus();
+  }
+  if (field->type() == google::protobuf::FieldDescriptor::TYPE_ENUM) {
+    // UNKNOWN_SKIP of the field `unknown` is "skip"; the first value is that of no parameter.
+    SRU_ASSIGN_OR_RETURN(const absl::string_view name, ReadString(parameter));
+    const google::protobuf::EnumDescriptor& type = *field->enum_type();
+    const std::string prefix = absl::StrCat(absl::AsciiStrToUpper(field->name()), "_");
+    std::vector<std::string> known;
+    for (int i = 1; i < type.value_count(); ++i) {
+      known.push_back(absl::AsciiStrToLower(absl::StripPrefix(type.value(i)->name(), prefix)));
+      if (known.back() != name) continue;
+      fields.SetEnumValue(request, field, type.value(i)->number());
+      return absl::OkStatus();
+    }
+    return Wrong(parameter, Quoted(name), " is unknown, expected one of ",
+                 absl::StrJoin(known, ", "));
   }
   const std::optional<int64_t> number = NumberOf(parameter);
   if (field->type() == google::protobuf::FieldDescriptor::TYPE_FLOAT) {

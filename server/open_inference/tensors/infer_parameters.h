@@ -24,7 +24,8 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
 // Also of one that this server passes over.
 bool IsCommonParameter(absl::string_view name);
 
-// Sets the field of the request that has the parameter's name: a bool, an int32 or a float.
+// Sets the field of the request that has the parameter's name: a bool, an int32, a float or
+// an enum by its name.
 absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request);
 absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter);
 

@@ -38,9 +38,11 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
     const models::ReaderConfig& config = model().config().reader;
     SRU_ASSIGN_OR_RETURN(const QueryLengths lengths, MeasureQueries(request.queries(), limits()));
     const QueryBytes bytes = EstimateQueryBytes(lengths, config);
+    SRU_ASSIGN_OR_RETURN(const models::UnknownUse unknown,
+                         calls::ParseUnknown(request.unknown(), model()));
     SRU_RETURN_UNLESS_OK(Reserve(bytes.peak));
     SRU_ASSIGN_OR_RETURN(std::vector<ParsedQuery> queries,
-                         ParseQueries(request.queries(), config, *model().tokenizer()));
+                         ParseQueries(request.queries(), config, *model().tokenizer(), unknown));
     ReturnReserved(bytes.peak - bytes.kept);
     queries_ = std::move(queries);
     *parts = CutQueries(request.queries(), queries_, limits().max_batch_tokens);
@@ -183,7 +185,7 @@ Task Answer() {
           Output::kOnRequest),
       AnswerOutput("start", [](const v1::SpanAnswer& best) { return best.start_char(); }),
       AnswerOutput("end", [](const v1::SpanAnswer& best) { return best.end_char(); })};
-  tensors.parameters = {{"max_answer_tokens"}};
+  tensors.parameters = {{"max_answer_tokens"}, {"unknown"}};
   tensors.make_inputs = MakeQueryInputs;
   Task task =
       TaskOf<AnswerCall>(calls::MethodId::kAnswer, {models::Task::kReader}, std::move(tensors));

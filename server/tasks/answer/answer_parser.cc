@@ -88,46 +88,53 @@ absl::Status CheckNumberOfTags(const v1::Query& query, int index,
 // Parses the queries one by one.
 class QueryParser {
  public:
-  QueryParser(const models::ReaderConfig& config, const models::Tokenizer& tokenizer)
-      : config_(config), tokenizer_(tokenizer) {}
+  QueryParser(const models::ReaderConfig& config, const models::Tokenizer& tokenizer,
+              models::UnknownUse unknown)
+      : config_(config), tokenizer_(tokenizer), unknown_(unknown) {}
 
   absl::StatusOr<ParsedQuery> Parse(const v1::Query& query, int index) const {
     SRU_RETURN_UNLESS_OK(CheckNumberOfTags(query, index, config_));
-    absl::StatusOr<models::TokenizedText> question =
-        models::TokenizeWithSpans(tokenizer_, query.question());
-    if (!question.ok()) {
-      return InvalidArgument(TextPath{index}.Get(), ": ", question.status().message());
-    }
+    SRU_ASSIGN_OR_RETURN(const models::TokenizedText question,
+                         Tokenize(query.question(), TextPath{index}));
     const std::vector<std::string_view> lemmas = Views(query.question_lemmas());
-    absl::Status status = models::CheckQuestionLemmas(config_, lemmas, question->size());
+    absl::Status status = models::CheckQuestionLemmas(config_, lemmas, question.size());
     if (!status.ok()) return InvalidArgument("queries[", index, "].", status.message());
-    const models::QuestionFeatures features(config_, query.question(), *question, lemmas);
+    const models::QuestionFeatures features(config_, query.question(), question, lemmas);
     ParsedQuery parsed;
     parsed.passages.reserve(query.passages_size());
     for (int i = 0; i < query.passages_size(); ++i) {
-      SRU_ASSIGN_OR_RETURN(ParsedPassage passage, ParsePassage(query, index, i, features));
-      Count(passage.ids, &parsed);
+      SRU_ASSIGN_OR_RETURN(ParsedPassage passage,
+                           ParsePassage(query, index, i, features, &parsed.unknown));
+      parsed.num_tokens += static_cast<int>(passage.ids.size());
       parsed.passages.push_back(std::move(passage));
     }
-    parsed.question.assign(question->ids.begin(), question->ids.end());
-    Count(parsed.question, &parsed);
+    parsed.question.assign(question.ids.begin(), question.ids.end());
+    parsed.num_tokens += static_cast<int>(question.size());
+    parsed.unknown += question.unknown;
     return parsed;
   }
 
  private:
-  void Count(const std::vector<int32_t>& ids, ParsedQuery* query) const {
-    query->num_tokens += static_cast<int>(ids.size());
-    query->unknown += static_cast<int>(std::count(ids.begin(), ids.end(), tokenizer_.unknown_id()));
+  absl::StatusOr<models::TokenizedText> Tokenize(std::string_view text,
+                                                 const TextPath& path) const {
+    absl::StatusOr<models::TokenizedText> tokens =
+        models::TokenizeWithSpans(tokenizer_, text, models::Tokenizer::kNoLimit, unknown_);
+    if (!tokens.ok()) return InvalidArgument(path.Get(), ": ", tokens.status().message());
+    if (tokens->ids.empty()) {
+      return InvalidArgument(path.Get(),
+                             ": only words that the vocabulary does not have, expected at least "
+                             "one token");
+    }
+    return tokens;
   }
 
+  // Adds to the query's `unknown`.
   absl::StatusOr<ParsedPassage> ParsePassage(const v1::Query& query, int index, int passage,
-                                             const models::QuestionFeatures& features) const {
+                                             const models::QuestionFeatures& features,
+                                             int* unknown) const {
     const std::string& text = query.passages(passage);
-    const absl::StatusOr<models::TokenizedText> tokens =
-        models::TokenizeWithSpans(tokenizer_, text);
-    if (!tokens.ok()) {
-      return InvalidArgument(TextPath{index, passage}.Get(), ": ", tokens.status().message());
-    }
+    SRU_ASSIGN_OR_RETURN(models::TokenizedText tokens, Tokenize(text, TextPath{index, passage}));
+    *unknown += tokens.unknown;
     models::TokenTags tags;
     if (query.passage_tags_size() > 0) {
       const v1::PassageTags& given = query.passage_tags(passage);
@@ -135,27 +142,23 @@ class QueryParser {
       tags.ner_ids = given.ner_ids();
       tags.lemmas = Views(given.lemmas());
     }
-    if (absl::Status status = models::CheckTags(config_, tags, tokens->size()); !status.ok()) {
+    if (absl::Status status = models::CheckTags(config_, tags, tokens.size()); !status.ok()) {
       return InvalidArgument("queries[", index, "].passage_tags[", passage, "].", status.message());
     }
     ParsedPassage parsed;
-    // Copies, since these lists have grown, and an entry of `places` is half as large.
-    parsed.ids.assign(tokens->ids.begin(), tokens->ids.end());
-    parsed.places.reserve(tokens->size());
-    for (const models::TextSpan& span : tokens->spans) {
-      parsed.places.push_back(
-          {static_cast<uint32_t>(span.begin_byte), static_cast<uint32_t>(span.end_byte),
-           static_cast<uint32_t>(span.begin_char), static_cast<uint32_t>(span.end_char)});
-    }
-    parsed.features.resize(tokens->size() * config_.num_features());
+    parsed.features.resize(tokens.size() * config_.num_features());
     if (!parsed.features.empty()) {
-      features.Fill(text, *tokens, tags.lemmas, parsed.features.data());
+      features.Fill(text, tokens, tags.lemmas, parsed.features.data());
     }
+    // Copies, since these lists have grown.
+    parsed.ids.assign(tokens.ids.begin(), tokens.ids.end());
+    parsed.places.assign(tokens.spans.begin(), tokens.spans.end());
     return parsed;
   }
 
   const models::ReaderConfig& config_;
   const models::Tokenizer& tokenizer_;
+  const models::UnknownUse unknown_;
 };
 
 }  // namespace
@@ -236,8 +239,14 @@ QueryBytes EstimateQueryBytes(const QueryLengths& lengths, const models::ReaderC
 
 absl::StatusOr<std::vector<ParsedQuery>> ParseQueries(const Queries& queries,
                                                       const models::ReaderConfig& config,
-                                                      const models::Tokenizer& tokenizer) {
-  const QueryParser parser(config, tokenizer);
+                                                      const models::Tokenizer& tokenizer,
+                                                      models::UnknownUse unknown) {
+  if (unknown == models::UnknownUse::kSkip && NeedsTags(config)) {
+    return InvalidArgument(
+        "unknown: UNKNOWN_SKIP leaves out words that passage_tags has entries for, expected "
+        "UNKNOWN_REFUSE or UNKNOWN_REPLACE for a model that takes tags");
+  }
+  const QueryParser parser(config, tokenizer, unknown);
   std::vector<ParsedQuery> parsed;
   parsed.reserve(queries.size());
   for (int i = 0; i < queries.size(); ++i) {

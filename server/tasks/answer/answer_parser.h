@@ -42,13 +42,7 @@ struct QueryLengths {
   int longest = 0;
 };
 
-// Where a token is in its passage; ends are one past the last.
-struct TokenPlace {
-  uint32_t begin_byte = 0;
-  uint32_t end_byte = 0;
-  uint32_t begin_char = 0;  // in code points
-  uint32_t end_char = 0;
-};
+using TokenPlace = models::TextSpan;  // of a token in its passage
 
 struct ParsedPassage {
   std::vector<int32_t> ids;
@@ -85,10 +79,11 @@ struct QueryBytes {
 };
 QueryBytes EstimateQueryBytes(const QueryLengths& lengths, const models::ReaderConfig& config);
 
-// Of queries that MeasureQueries() has accepted. `tokenizer` is the reader's.
-absl::StatusOr<std::vector<ParsedQuery>> ParseQueries(const Queries& queries,
-                                                      const models::ReaderConfig& config,
-                                                      const models::Tokenizer& tokenizer);
+// Of queries that MeasureQueries() has accepted. `tokenizer` is the reader's. Words that are
+// `unknown` can only be skipped if the model takes no tags, of which there is one for each word.
+absl::StatusOr<std::vector<ParsedQuery>> ParseQueries(
+    const Queries& queries, const models::ReaderConfig& config, const models::Tokenizer& tokenizer,
+    models::UnknownUse unknown = models::UnknownUse::kDefault);
 
 // Cuts each query between passages into as few parts, in order, as have at most `max_batch_tokens`
 // tokens, the question included. The tasks point into `parsed` and, for the tags, into `queries`.

@@ -43,12 +43,12 @@ class ClassifyCall final
   void WriteSequence(size_t /*index*/, const calls::TokenCounts& counts, float* values,
                      v1::ClassifyResponse* response) const override {
     v1::Classification* classification = response->add_classifications();
+    classification->set_unknown_tokens(counts.unknown);
     if (counts.computed == 0) return;
     WriteLabels(model().labels(), values, values + model().labels().size(),
                 static_cast<int>(top_k_), classification);
     classification->set_token_count(counts.computed);
     classification->set_truncated(counts.truncated);
-    classification->set_unknown_tokens(counts.unknown);
   }
 
   int64_t top_k_ = 0;
@@ -84,7 +84,7 @@ Task Classify() {
                          "label", [](const v1::Classification& one) -> absl::string_view {
                            return one.labels(0).name();
                          })};
-  tensors.parameters = {{"truncate"}};
+  tensors.parameters = {{"truncate"}, {"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ClassifyRequest>;
   tensors.prepare = [](const open_inference::InferCall& call, google::protobuf::Message* request) {
     const bool only_best = call.outputs.size() == 1 && call.outputs.front()->text != nullptr;

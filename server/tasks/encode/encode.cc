@@ -65,6 +65,7 @@ class EncodeCall final
   void WriteSequence(size_t /*index*/, const calls::TokenCounts& counts, float* values,
                      v1::EncodeResponse* response) const override {
     v1::Encoding* encoding = response->add_encodings();
+    encoding->set_unknown_tokens(counts.unknown);
     if (counts.computed == 0) {
       encoding->add_shape(0);
       if (has_token_vectors()) encoding->add_shape(width());
@@ -79,7 +80,6 @@ class EncodeCall final
     WriteValues(values, rows, width(), format_, encoding);
     encoding->set_token_count(counts.computed);
     encoding->set_truncated(counts.truncated);
-    encoding->set_unknown_tokens(counts.unknown);
   }
 
   kernels::Pooling pooling_ = kernels::Pooling::kNone;
@@ -136,7 +136,7 @@ Task Encode() {
                      open_inference::ValueOutput<v1::Encoding>(
                          "lengths", [](const v1::Encoding& one) { return one.token_count(); },
                          open_inference::Output::kComesWithTokens)};
-  tensors.parameters = {{"pooling", ReadPooling}, {"normalize"}, {"truncate"}};
+  tensors.parameters = {{"pooling", ReadPooling}, {"normalize"}, {"truncate"}, {"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::EncodeRequest>;
   tensors.prepare = [](const open_inference::InferCall& /*call*/,
                        google::protobuf::Message* request) {

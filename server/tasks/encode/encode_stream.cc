@@ -146,6 +146,10 @@ class EncodeStreamCall final : public calls::Call {
     const absl::StatusOr<batching::Priority> priority = PriorityOf(start.priority());
     if (!priority.ok()) return InStart(priority.status());
     priority_ = *priority;
+    const absl::StatusOr<models::UnknownUse> unknown =
+        calls::ParseUnknown(start.unknown(), model());
+    if (!unknown.ok()) return InStart(unknown.status());
+    unknown_ = *unknown;
     normalize_ = start.normalize();
     layers_ = static_cast<int>(model().spec().layers.size());
     width_ = model().spec().output_size();
@@ -198,8 +202,10 @@ class EncodeStreamCall final : public calls::Call {
                              " as in the chunks before it");
     }
     calls::TokenCounts counts;
-    absl::Status status = calls::ParseSequence(chunk, "chunk", calls::InputOf(model()),
-                                               context_.limits, &task, &counts);
+    calls::ModelInput input = calls::InputOf(model());
+    input.unknown = unknown_;
+    absl::Status status =
+        calls::ParseSequence(chunk, "chunk", input, context_.limits, &task, &counts);
     if (!status.ok()) return status;
     form_ = chunk.input_case();
     unknown_tokens_ = counts.unknown;
@@ -454,6 +460,7 @@ class EncodeStreamCall final : public calls::Call {
   bool return_state_ = false;
   int chunk_tokens_ = 0;
   int unknown_tokens_ = 0;  // of the chunk
+  models::UnknownUse unknown_ = models::UnknownUse::kDefault;
   StackTask task_;
   telemetry::CallTimes chunk_times_;
   std::unique_ptr<float[]> outputs_;

@@ -148,12 +148,15 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     return absl::OkStatus();
   }
 
-  absl::Status ParseTask(const v1::GenerateRequest& request, GenerateTask* task) const {
+  absl::Status ParseTask(const v1::GenerateRequest& request, GenerateTask* task) {
+    calls::ModelInput input = calls::InputOf(model());
+    SRU_ASSIGN_OR_RETURN(input.unknown, calls::ParseUnknown(request.unknown(), model()));
     calls::WordCounts words;
-    absl::Status status = ParseGenerate(request, calls::InputOf(model()),
-                                        model().As<models::LanguageModel>()->max_candidates,
-                                        context_.limits, task, &words);
+    absl::Status status =
+        ParseGenerate(request, input, model().As<models::LanguageModel>()->max_candidates,
+                      context_.limits, task, &words);
     if (!status.ok()) return status;
+    unknown_tokens_ = static_cast<int32_t>(words.unknown);
     served_->metrics->OnWords(words.words, words.unknown);
     if (!request.state().empty()) {
       auto state = std::make_shared<models::SequenceState>();
@@ -353,6 +356,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
       response.set_state(news.state);
       response.set_prompt_tokens(news.prompt_tokens);
       response.set_generated_tokens(news.generated_tokens);
+      response.set_unknown_tokens(unknown_tokens_);
     }
     if (is_last) calls::WriteTimes(*times_, response.mutable_times());
     return calls::SerializeMessage(response, &outgoing_);
@@ -401,6 +405,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   GenerateTask task_;
   size_t num_candidates_ = 0;
   bool token_texts_ = false;
+  int32_t unknown_tokens_ = 0;  // of the prompt
   size_t most_waiting_tokens_ = 0;
 
   absl::Cord outgoing_;  // of the thread that set sending_ or ended_

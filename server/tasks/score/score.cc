@@ -114,6 +114,7 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
                      v1::ScoreResponse* response) const override {
     const Sequence& sequence = tasks()[index];
     v1::Score* const score = response->add_scores();
+    score->set_unknown_tokens(counts.unknown);
     if (counts.computed == 0) {
       // It stays in the state that it went on from; where it would begin, there is none.
       if (return_states_ && !sequence.is_fresh()) {
@@ -123,7 +124,6 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
     }
     WriteScore(sequence, counts.computed, token_log_probs_, token_texts_, *model().tokenizer(),
                score);
-    score->set_unknown_tokens(counts.unknown);
     if (return_states_) {
       score->set_state(model().state_codec().Encode(sequence.end, sequence.end_memo));
     }
@@ -142,6 +142,7 @@ Task Score() {
   open_inference::TaskTensors tensors;
   tensors.outputs = {open_inference::ValueOutput<v1::Score>(
       "log_prob", [](const v1::Score& score) { return score.log_prob(); })};
+  tensors.parameters = {{"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ScoreRequest>;
   Task task = TaskOf<ScoreCall>(calls::MethodId::kScore, {models::Task::kLanguageModel},
                                 std::move(tensors));

@@ -34,6 +34,10 @@ class TagCall final : public calls::SequenceCall<v1::TagRequest, v1::TagResponse
     return absl::OkStatus();
   }
 
+  std::vector<std::vector<models::TextSpan>>* Spans() override {
+    return has_form() ? nullptr : &spans_;
+  }
+
   // A candidate is two floats.
   size_t OutputSize(int num_tokens) const override {
     static_assert(sizeof(kernels::Candidate) == 2 * sizeof(float) &&
@@ -42,9 +46,9 @@ class TagCall final : public calls::SequenceCall<v1::TagRequest, v1::TagResponse
   }
 
   int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
-    // A token is a message with a string and labels, a label one with a string; and their bytes on
-    // the wire.
-    return 256 + num_tokens * (192 + top_k_ * (96 + 2 * longest_label_));
+    // A token is a message with a string, four numbers and labels, a label one with a string; and
+    // their bytes on the wire.
+    return 256 + num_tokens * (240 + top_k_ * (96 + 2 * longest_label_));
   }
 
   // Rows of tensors are padded to the longest sequence.
@@ -70,6 +74,9 @@ class TagCall final : public calls::SequenceCall<v1::TagRequest, v1::TagResponse
       if (model().tokenizer() != nullptr) {
         token->set_token(model().tokenizer()->TokenName(task.token_ids[t]));
       }
+      if (index < spans_.size() && !spans_[index].empty()) {
+        calls::WriteSpan(spans_[index][t], token);
+      }
       for (int k = 0; k < top_k_; ++k) {
         const kernels::Candidate& found = task.labels[static_cast<size_t>(t) * top_k_ + k];
         v1::TagLabel* const label = token->add_labels();
@@ -83,6 +90,9 @@ class TagCall final : public calls::SequenceCall<v1::TagRequest, v1::TagResponse
     tagging->set_unknown_tokens(counts.unknown);
   }
 
+  void FreeInput() override { spans_ = {}; }
+
+  std::vector<std::vector<models::TextSpan>> spans_;  // of texts
   int top_k_ = 1;
   int64_t longest_label_ = 0;
 };
@@ -120,7 +130,7 @@ Task Tag() {
                      TokenOutput("probabilities", &v1::TagLabel::probability),
                      open_inference::ValueOutput<v1::Tagging>(
                          "lengths", [](const v1::Tagging& one) { return one.token_count(); })};
-  tensors.parameters = {{"truncate"}};
+  tensors.parameters = {{"truncate"}, {"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TagRequest>;
   Task task = TaskOf<TagCall>(calls::MethodId::kTag, {models::Task::kTagger}, std::move(tensors));
   task.refuse = calls::RefuseQuickly<v1::TagRequest>;

@@ -42,25 +42,17 @@ class TranslateCall final
 
   absl::StatusOr<calls::ParsedSequences> ParseInput(const v1::TranslateRequest& request,
                                                     std::vector<TranslateTask>* tasks) override {
-    calls::ModelInput input = calls::InputOf(model());
+    calls::ModelInput input = calls::SourceOf(model(), limits());
+    SRU_ASSIGN_OR_RETURN(input.unknown, calls::ParseUnknown(request.unknown(), model()));
     input.may_be_empty = true;
     const models::TranslatorConfig& config = model().config().translator;
-    const int max_positions = config.max_positions;
-    if (max_positions <= limits().max_batch_tokens) {
-      input.max_tokens = max_positions;
-      input.max_tokens_name = "max_positions of the model";
-    } else {
-      input.max_tokens = limits().max_batch_tokens;
-      input.max_tokens_name = "--max_batch_tokens";
-    }
     const bool has_end = config.source_end_id != models::kNoToken;
-    if (has_end) input.max_tokens = std::max(input.max_tokens - 1, 1);
     SRU_ASSIGN_OR_RETURN(
         calls::ParsedSequences parsed,
         calls::ParseSequences(request.sequences(), request.truncate(), input, limits(), tasks));
-    SRU_ASSIGN_OR_RETURN(
-        auto prefixes,
-        ParsePrefixes(request, tasks->size(), model().target_tokenizer(), search_.max_length));
+    SRU_ASSIGN_OR_RETURN(auto prefixes,
+                         ParsePrefixes(request, tasks->size(), model().target_tokenizer(),
+                                       search_.max_length, input.unknown));
     for (size_t i = 0; i < tasks->size(); ++i) {
       TranslateTask& sentence = (*tasks)[i];
       sentence.prefix = std::move(prefixes[i]);
@@ -209,8 +201,8 @@ Task Translate() {
         if (translation.hypotheses().empty()) return {};
         return translation.hypotheses(0).text();
       })};
-  tensors.parameters = {
-      {"beam_size"}, {"max_length_factor"}, {"max_new_tokens"}, {"truncate"}, {"word_penalty"}};
+  tensors.parameters = {{"beam_size"}, {"max_length_factor"}, {"max_new_tokens"},
+                        {"truncate"},  {"unknown"},           {"word_penalty"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TranslateRequest>;
   Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, {models::Task::kTranslator},
                                     std::move(tensors));

@@ -59,7 +59,8 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
 absl::StatusOr<std::vector<std::vector<int32_t>>> ParsePrefixes(const v1::TranslateRequest& request,
                                                                 size_t num_sequences,
                                                                 const models::Tokenizer* tokenizer,
-                                                                int max_length) {
+                                                                int max_length,
+                                                                models::UnknownUse unknown) {
   std::vector<std::vector<int32_t>> prefixes(num_sequences);
   const auto found = static_cast<size_t>(request.target_prefixes_size());
   if (found == 0) return prefixes;
@@ -74,14 +75,19 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ParsePrefixes(const v1::Transl
       return InvalidArgument("target_prefixes[", i,
                              "]: the model has no subwords, expected no prefix");
     }
-    absl::StatusOr<std::vector<int32_t>> ids = tokenizer->Encode(text, max_length);
-    if (!ids.ok()) return InvalidArgument("target_prefixes[", i, "]: ", ids.status().message());
-    if (ids->size() >= static_cast<size_t>(max_length)) {
-      return InvalidArgument("target_prefixes[", i, "]: at least ", ids->size(),
+    models::EncodeOptions options;
+    options.max_tokens = max_length;
+    options.unknown = unknown;
+    absl::StatusOr<models::EncodedText> encoded = tokenizer->Encode(text, options);
+    if (!encoded.ok()) {
+      return InvalidArgument("target_prefixes[", i, "]: ", encoded.status().message());
+    }
+    if (encoded->ids.size() >= static_cast<size_t>(max_length)) {
+      return InvalidArgument("target_prefixes[", i, "]: at least ", encoded->ids.size(),
                              " tokens are too many, expected fewer than ", max_length,
                              " (max_new_tokens)");
     }
-    prefixes[i] = *std::move(ids);
+    prefixes[i] = std::move(encoded->ids);
   }
   return prefixes;
 }

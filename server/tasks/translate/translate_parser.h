@@ -28,10 +28,9 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
 
 // What each of `num_sequences` translations begins with, in tokens; all of them are shorter than
 // `max_length`. `tokenizer` is the model's and may be null. kInvalidArgument as above.
-absl::StatusOr<std::vector<std::vector<int32_t>>> ParsePrefixes(const v1::TranslateRequest& request,
-                                                                size_t num_sequences,
-                                                                const models::Tokenizer* tokenizer,
-                                                                int max_length);
+absl::StatusOr<std::vector<std::vector<int32_t>>> ParsePrefixes(
+    const v1::TranslateRequest& request, size_t num_sequences, const models::Tokenizer* tokenizer,
+    int max_length, models::UnknownUse unknown = models::UnknownUse::kDefault);
 
 }  // namespace sru::server::tasks
 
