@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/similar_name.h"
 
 namespace sru {
 namespace {
@@ -35,22 +35,6 @@ bool IsOtherVariable(absl::string_view name) {
          // Kubernetes' own, for services whose names begin with sru.
          begins("PORT") || absl::StrContains(name, "_PORT") ||
          absl::StrContains(name, "SERVICE_HOST");
-}
-
-// The Levenshtein distance.
-int Distance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i) + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
 }
 
 // Joins words to lines of at most `width` characters; each but the first begins with `indent`.
@@ -227,15 +211,9 @@ const Flags::Flag* Flags::Find(absl::string_view name) const {
 }
 
 std::string Flags::Suggestion(bool is_variable, absl::string_view name) const {
-  // A third of a name may be wrong, and two letters of a short one.
-  int least = std::max<int>(2, static_cast<int>(name.size()) / 3) + 1;
-  const Flag* nearest = nullptr;
-  for (const Flag& flag : flags_) {
-    const int distance = Distance(name, flag.name);
-    if (distance >= least) continue;
-    least = distance;
-    nearest = &flag;
-  }
+  std::vector<absl::string_view> names;
+  for (const Flag& flag : flags_) names.emplace_back(flag.name);
+  const Flag* const nearest = Find(SimilarName(name, names));
   if (nearest == nullptr) return "";
   return absl::StrCat("; did you mean ", is_variable ? nearest->variable : "--" + nearest->name,
                       "?");

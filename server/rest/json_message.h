@@ -8,6 +8,11 @@
 // 64-bit integers are written as strings, bytes as base64, enums by name. null is the same as a
 // field that is left out.
 //
+// Shorter forms are read, too, and give the same message (json_message_form.h derives them from its
+// descriptor): a string for a Sequence with only a text, and for a list of one text; a list for
+// Tokens and TokenIds; names of enums in any case and without their prefix; and in place of a
+// request's sequences or queries the fields of one of them, or "texts".
+//
 // Pure functions.
 #ifndef SRU_SERVER_REST_JSON_MESSAGE_H_
 #define SRU_SERVER_REST_JSON_MESSAGE_H_
@@ -26,10 +31,10 @@ namespace sru::server::rest {
 
 // Appends the bytes of the message of this type that `json`, an object, describes. Reserves the
 // memory that they and the message take. kInvalidArgument names the field or the line and what is
-// wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof,
-// values of a wrong type or out of range, more than the message's own nesting; and more sequences,
-// queries or words than the limits allow, unless they are null. kResourceExhausted: the memory is
-// not to be had.
+// wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof
+// or of the forms of the same thing, values of a wrong type or out of range, more than the
+// message's own nesting; and more sequences, queries or words than the limits allow, unless they
+// are null. kResourceExhausted: the memory is not to be had.
 absl::Status ParseJsonMessage(const google::protobuf::Descriptor& type, absl::string_view json,
                               MemoryHold* memory, std::string* wire,
                               const calls::RequestLimits* limits = nullptr);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/similar_name.h"
 #include "base/wire_reader.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/rest/json_body.h"
@@ -97,7 +100,8 @@ class MessageReader {
   }
   bool String(absl::string_view text, size_t /*size*/) {
     const FieldForm* const field = Target();
-    if (field == nullptr) return Refuse("a string");
+    if (field == nullptr) return ListOfOne(text);
+    if (field->message != nullptr && field->message->text != nullptr) return PutText(*field, text);
     switch (field->type) {
       case FieldDescriptor::TYPE_STRING:
         return PutString(*field, text);
@@ -112,7 +116,7 @@ class MessageReader {
         return PutString(*field, bytes);
       }
       case FieldDescriptor::TYPE_ENUM: {
-        const EnumValueDescriptor* const value = field->values->FindValueByName(std::string(text));
+        const EnumValueDescriptor* const value = FindValue(*field->values, text);
         if (value == nullptr) return Refuse(absl::StrCat("'", Excerpt(text), "'"));
         return PutVarint(*field, SignedVarint(value->number()));
       }
@@ -139,35 +143,46 @@ class MessageReader {
       Frame map(frame.type);
       map.field = field;
       map.is_map = true;
-      frames_.push_back(std::move(map));
+      frames_.push_back(map);
+      map_keys_.clear();
       return true;
     }
-    const auto num_fields = static_cast<int64_t>(field->message->fields.size());
-    if (!Claim(*field, kBytesPerMessage + 8 * num_fields)) return false;
+    if (!Claim(*field, MessageBytes(*field))) return false;
     AppendTag(*field, kWireBytes);
     frames_.emplace_back(field->message);
     frames_.back().begin = wire_.size();
     return true;
   }
   bool Key(absl::string_view name) {
+    if (frames_.back().is_flat) CloseFlat();
+    if (frames_.back().is_map) return MapKey(name);
+    const FieldForm* field = frames_.back().type->Find(name);
+    if (field == nullptr && frames_.size() == 1) field = OpenFlat(name);
+    if (field == nullptr) return RefuseName(name);
     Frame& frame = frames_.back();
-    if (frame.is_map) return MapKey(name);
-    frame.field = frame.type->Find(name);
-    if (frame.field == nullptr) {
-      return Fail(absl::StrCat(PathPrefix(), "unknown field '", Excerpt(name),
-                               "'; expected one of ", FieldNames(*frame.type)));
-    }
-    if (frame.seen.test(frame.index_of_field()))
-      return Fail(absl::StrCat(Path(), ": the key comes twice"));
-    frame.seen.set(frame.index_of_field());
+    frame.field = field;
+    if (frame.seen.test(field->index)) return Fail(absl::StrCat(Path(), ": the key comes twice"));
+    frame.seen.set(field->index);
     return true;
   }
   void EndObject() {
+    if (frames_.back().is_flat) CloseFlat();
     const Frame& frame = frames_.back();
-    if (frames_.size() > 1 && !frame.is_map) InsertSize(frame.begin);
+    if (frames_.size() == 1) {
+      if (root_.flat != nullptr) JoinInputs();
+    } else if (!frame.is_map) {
+      InsertSize(frame.begin);
+    }
     frames_.pop_back();
   }
   bool StartArray() {
+    const FieldForm* const target = Target();
+    if (target != nullptr && target->type == FieldDescriptor::TYPE_MESSAGE && !target->is_map &&
+        target->message->list != nullptr) {
+      if (!StartObject()) return false;
+      frames_.back().field = target->message->list;
+      frames_.back().is_list = true;
+    }
     Frame* const frame = frames_.empty() ? nullptr : &frames_.back();
     if (frame == nullptr || frame->in_array || frame->is_map || frame->field == nullptr ||
         !frame->field->is_list || frame->field->is_map) {
@@ -175,6 +190,7 @@ class MessageReader {
     }
     frame->in_array = true;
     frame->index = 0;
+    frame->filled.set(frame->field->index);
     if (frame->field->is_packed) {
       frame->tag_begin = wire_.size();
       AppendTag(*frame->field, kWireBytes);
@@ -185,12 +201,9 @@ class MessageReader {
   void EndArray() {
     Frame& frame = frames_.back();
     frame.in_array = false;
-    if (!frame.field->is_packed) return;
-    if (frame.index > 0) {
-      InsertSize(frame.list_begin);
-    } else {
-      wire_.resize(frame.tag_begin);
-    }
+    if (frame.field->is_packed && frame.index > 0) InsertSize(frame.list_begin);
+    if (frame.field->is_packed && frame.index == 0) wire_.resize(frame.tag_begin);
+    if (frame.is_list) EndObject();
   }
 
  private:
@@ -199,27 +212,19 @@ class MessageReader {
 
     explicit Frame(const MessageForm* of) : type(of) {}
 
-    size_t index_of_field() const { return static_cast<size_t>(field - type->fields.data()); }
-
     const MessageForm* type;
     const FieldForm* field = nullptr;  // whose value comes
     size_t begin = 0;                  // of the message in the bytes
     size_t tag_begin = 0;              // of a packed list
     size_t list_begin = 0;             // of its values
     bool in_array = false;
-    bool is_map = false;  // the object is the map `field` of a message of this type
-    int index = 0;        // in the list
+    bool is_map = false;   // the object is the map `field` of a message of this type
+    bool is_list = false;  // the JSON has only the message's list
+    bool is_flat = false;  // the message's fields stand in the request
+    int index = 0;         // in the list
     Fields seen;
     Fields filled;
-    std::set<std::string> map_keys;
   };
-
-  static std::string FieldNames(const MessageForm& type) {
-    std::string names;
-    for (const FieldForm& field : type.fields)
-      absl::StrAppend(&names, names.empty() ? "" : ", ", field.name);
-    return names;
-  }
 
   void AppendVarint(uint64_t value) {
     for (; value >= 0x80; value >>= 7) wire_.push_back(static_cast<char>(value | 0x80));
@@ -253,6 +258,47 @@ class MessageReader {
     return frame.field;
   }
 
+  // Turns to the message whose fields stand in the request, if it has this one. Other fields of the
+  // request may come in between, so that its bytes are gathered apart.
+  const FieldForm* OpenFlat(absl::string_view name) {
+    const FieldForm* const field =
+        root_.flat == nullptr ? nullptr : root_.flat->message->Find(name);
+    if (field == nullptr) return nullptr;
+    if (!flat_.has_value()) flat_.emplace(root_.flat->message).is_flat = true;
+    frames_.back().field = nullptr;
+    frames_.push_back(*flat_);
+    wire_.swap(flat_wire_);
+    return field;
+  }
+  void CloseFlat() {
+    wire_.swap(flat_wire_);
+    flat_ = frames_.back();
+    frames_.pop_back();
+  }
+  // At the end of a request: only one of the forms may have a value. null is none.
+  void JoinInputs() {
+    const FieldForm& flat = *root_.flat;
+    const Frame::Fields& filled = frames_.back().filled;
+    std::vector<absl::string_view> names;
+    if (filled.test(flat.index)) names.push_back(flat.name);
+    if (root_.texts.has_value() && filled.test(root_.texts->index))
+      names.push_back(root_.texts->name);
+    if (!flat_wire_.empty()) names.push_back(flat_->field->name);
+    if (names.size() > 1) {
+      Fail(absl::StrCat(absl::StrJoin(names, ", "), ": expected one of them"));
+    } else if (!flat_wire_.empty()) {
+      if (!meter_.Take(MessageBytes(flat) + static_cast<int64_t>(flat_wire_.size())))
+        status_ = meter_.NoMemory();
+      AppendTag(flat, kWireBytes);
+      AppendVarint(flat_wire_.size());
+      wire_.append(flat_wire_);
+    }
+  }
+
+  static int64_t MessageBytes(const FieldForm& field) {
+    return kBytesPerMessage + 8 * static_cast<int64_t>(field.message->fields.size());
+  }
+
   // Before a value is put into the field: that it may be, and that there is memory for it.
   bool Claim(const FieldForm& field, int64_t bytes) {
     if (!meter_.Take(bytes)) {
@@ -260,6 +306,7 @@ class MessageReader {
       return false;
     }
     Frame& frame = frames_.back();
+    if (frame.is_flat && !std::exchange(flat_counted_, true) && !Count(*root_.flat)) return false;
     if (field.is_list) {
       ++frame.index;
       return Count(field);
@@ -271,7 +318,7 @@ class MessageReader {
         return Fail(
             absl::StrCat(Path(), ": ", fields[i].name, " is set already; expected one of them"));
       }
-      frame.filled.set(frame.index_of_field());
+      frame.filled.set(field.index);
     }
     return true;
   }
@@ -323,6 +370,30 @@ class MessageReader {
     AppendVarint(value.size());
     wire_.append(value.data(), value.size());
     return true;
+  }
+
+  // The message that has only this text.
+  bool PutText(const FieldForm& field, absl::string_view text) {
+    const auto size = static_cast<int64_t>(text.size());
+    if (!Claim(field, MessageBytes(field) + kBytesPerString + size)) return false;
+    AppendTag(field, kWireBytes);
+    const size_t begin = wire_.size();
+    AppendTag(*field.message->text, kWireBytes);
+    AppendVarint(text.size());
+    wire_.append(text.data(), text.size());
+    InsertSize(begin);
+    return true;
+  }
+  bool ListOfOne(absl::string_view text) {
+    if (frames_.empty() || frames_.back().is_map || !frames_.back().field->takes_text)
+      return Refuse("a string");
+    Frame& frame = frames_.back();
+    frame.in_array = true;
+    frame.index = 0;
+    frame.filled.set(frame.field->index);
+    const bool good = String(text, 0);
+    frame.in_array = false;
+    return good;
   }
 
   template <typename Text>
@@ -398,7 +469,7 @@ class MessageReader {
       return false;
     }
     if (!CountEntry(*frame.field)) return false;
-    if (!frame.map_keys.emplace(name).second) {
+    if (!map_keys_.emplace(name).second) {
       return Fail(absl::StrCat(Path(), ": the key '", Excerpt(name), "' comes twice"));
     }
     if (!absl::SimpleAtoi(name, &map_key_) || name.front() == ' ' || name.back() == ' ') {
@@ -429,7 +500,7 @@ class MessageReader {
     std::string path;
     for (const Frame& frame : frames_) {
       if (frame.is_map || frame.field == nullptr) continue;
-      absl::StrAppend(&path, path.empty() ? "" : ".", frame.field->name);
+      if (!frame.is_list) absl::StrAppend(&path, path.empty() ? "" : ".", frame.field->name);
       if (frame.in_array) {
         // The element of an inner frame has been counted already.
         absl::StrAppend(&path, "[", &frame == &frames_.back() ? frame.index : frame.index - 1, "]");
@@ -437,15 +508,13 @@ class MessageReader {
     }
     return path;
   }
-  // Of the object that the innermost frame is.
-  std::string PathPrefix() const {
-    const std::string path = Path();
-    return path.empty() ? path : absl::StrCat(path, ": ");
-  }
 
-  static absl::string_view Expected(const FieldForm& field, bool in_array) {
+  static std::string Expected(const FieldForm& field, bool in_array) {
     if (field.is_map) return "an object of numbers";
-    if (field.is_list && !in_array) return "a list";
+    const auto shown = [&field](absl::string_view what) {
+      return absl::StrCat(what, ", as in {\"", field.name, "\": ", ExampleOf(field), "}");
+    };
+    if (field.is_list && !in_array) return shown("a list");
     switch (field.type) {
       case FieldDescriptor::TYPE_INT32:
         return "a whole number of 32 bits";
@@ -465,25 +534,33 @@ class MessageReader {
         return "a string";
       case FieldDescriptor::TYPE_BYTES:
         return "a string in base64";
-      case FieldDescriptor::TYPE_MESSAGE:
-        return "an object";
+      case FieldDescriptor::TYPE_ENUM:
+        return absl::StrCat("one of ", absl::StrJoin(ShortNames(*field.values), ", "));
       default:
-        return "";
+        break;
     }
+    if (field.message->list != nullptr) return shown("a list");
+    return shown(field.message->text != nullptr ? "a string or an object" : "an object");
   }
 
   bool Refuse(absl::string_view found) {
-    if (frames_.empty()) return Fail(absl::StrCat("expected an object, found ", found));
-    const Frame& frame = frames_.back();
-    const FieldForm& field = *frame.field;
-    std::string expected(Expected(field, frame.in_array));
-    if (expected.empty()) {
-      for (int i = 0; i < field.values->value_count(); ++i) {
-        absl::StrAppend(&expected, i == 0 ? "one of " : ", ",
-                        absl::string_view(field.values->value(i)->name()));
-      }
+    if (frames_.empty()) {
+      return Fail(absl::StrCat("expected an object, as in ", ExampleOf(root_), ", found ", found));
     }
-    return Fail(absl::StrCat(Path(), ": expected ", expected, ", found ", found));
+    const Frame& frame = frames_.back();
+    return Fail(absl::StrCat(Path(), ": expected ", Expected(*frame.field, frame.in_array),
+                             ", found ", found));
+  }
+  bool RefuseName(absl::string_view name) {
+    Frame& frame = frames_.back();
+    frame.field = nullptr;
+    const std::string path = Path();
+    const std::vector<absl::string_view> names = NamesOf(*frame.type);
+    const absl::string_view similar = SimilarName(name, names);
+    return Fail(absl::StrCat(
+        path, path.empty() ? "" : ": ", "unknown field '", Excerpt(name), "'; ",
+        similar.empty() ? "" : absl::StrCat("did you mean '", similar, "'? "), "expected one of ",
+        absl::StrJoin(names, ", "), ", as in ", ExampleOf(*frame.type)));
   }
   bool Fail(const std::string& message) {
     status_ = absl::InvalidArgumentError(message);
@@ -496,6 +573,10 @@ class MessageReader {
   const MessageForm& root_;
   std::string& wire_;
   std::vector<Frame> frames_;
+  std::optional<Frame> flat_;  // of the message whose fields stand in the request, and its bytes
+  std::string flat_wire_;
+  bool flat_counted_ = false;
+  std::set<std::string> map_keys_;  // of the innermost map: maps are of numbers
   int32_t map_key_ = 0;
   absl::Status status_;
 };

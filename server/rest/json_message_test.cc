@@ -1,6 +1,7 @@
 #include "server/rest/json_message.h"
 
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,168 @@ TEST(JsonMessageTest, ReadsWhatProtobufReads) {
   ExpectAsProtobuf<v1::TranslateRequest>(R"({"length_penalty":{"form":"FORM_GNMT","alpha":0}})");
 }
 
+// The message that the JSON describes; it must be one.
+std::string BytesOf(const google::protobuf::Descriptor& type, const std::string& json) {
+  MemoryHold unlimited(nullptr);
+  const std::unique_ptr<google::protobuf::Message> message(
+      google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type)->New());
+  const absl::Status status = ParseJsonMessage(json, &unlimited, message.get());
+  EXPECT_TRUE(status.ok()) << json << ": " << status;
+  return message->SerializeAsString();
+}
+
+struct Forms {
+  const char* form;  // protobuf's
+  std::vector<const char*> others;
+};
+
+TEST(JsonMessageTest, ShortFormsAreTheSameMessage) {
+  const std::vector<Forms> of_sequences = {
+      {R"({"model":"m","sequences":[{"text":"a b"}]})",
+       {R"({"model":"m","sequences":["a b"]})", R"({"sequences":"a b","model":"m"})",
+        R"({"model":"m","text":"a b"})", R"({"text":"a b","model":"m"})",
+        R"({"model":"m","texts":["a b"]})", R"({"model":"m","texts":"a b"})",
+        R"({"model":"m","texts":null,"sequences":["a b"]})",
+        R"({"text":null,"tokens":null,"model":"m","sequences":["a b"]})",
+        R"({"text":"a b","sequences":null,"model":"m","texts":null})"}},
+      {R"({"sequences":[{"text":"a\u00e4"},{"text":""},{"tokens":{"values":["x","y"]}}]})",
+       {R"({"sequences":["a\u00e4","",{"tokens":["x","y"]}]})"}},
+      {R"({"sequences":[{"text":"a"},{"text":""}]})", {R"({"texts":["a",""]})"}},
+      {R"({"sequences":[{"text":""}]})", {R"({"text":""})"}},
+      {R"({"sequences":[{"tokens":{"values":["x"]}}],"version":"2"})",
+       {R"({"tokens":["x"],"version":2})", R"({"version":2,"tokens":{"values":["x"]}})"}},
+      {R"({"sequences":[{"tokenIds":{"values":[1,300]}},{"token_ids":{}}]})",
+       {R"({"sequences":[{"token_ids":[1,300]},{"tokenIds":[]}]})"}},
+      {R"({"sequences":[{"token_ids":{"values":[1]}}],"model":"m"})",
+       {R"({"tokenIds":[1],"model":"m"})"}},
+      {R"({"sequences":[{"features":{"data":"AAAAPw==","feature_size":1}}],"model":"m"})",
+       {R"({"features":{"data":"AAAAPw==","feature_size":1},"model":"m"})"}},
+      {R"({"unknown":"UNKNOWN_SKIP"})",
+       {R"({"unknown":"skip"})", R"({"unknown":"SKIP"})", R"({"unknown":"unknown_skip"})"}},
+  };
+  const auto* const requests = v1::ClassifyRequest::descriptor()->file();
+  int num_types = 0;
+  for (int i = 0; i < requests->message_type_count(); ++i) {
+    const google::protobuf::Descriptor& type = *requests->message_type(i);
+    const auto* const list = type.FindFieldByName("sequences");
+    if (list == nullptr || list->message_type() != v1::Sequence::descriptor()) continue;
+    ++num_types;
+    for (const auto& [form, others] : of_sequences) {
+      for (const char* other : others)
+        EXPECT_EQ(BytesOf(type, other), BytesOf(type, form)) << type.name() << other;
+    }
+  }
+  EXPECT_EQ(num_types, 6);  // Classify, Encode, Score, Translate, Tag, Tokenize
+
+  const std::pair<const google::protobuf::Descriptor*, Forms> rows[] = {
+      {v1::ClassifyRequest::descriptor(),
+       {R"({"priority":"PRIORITY_LOW"})",
+        {R"({"priority":"low"})", R"({"priority":"Low"})", R"({"priority":"priority_LOW"})"}}},
+      {v1::EncodeRequest::descriptor(),
+       {R"({"pooling":"POOLING_MEAN","output_format":"OUTPUT_FORMAT_RAW_FLOAT16"})",
+        {R"({"pooling":"mean","output_format":"raw_float16"})",
+         R"({"pooling":4,"outputFormat":"Raw_Float16"})"}}},
+      {v1::ScoreRequest::descriptor(),
+       {R"({"sequences":[{"text":"a"}],"states":["AQID"]})", {R"({"text":"a","states":"AQID"})"}}},
+      {v1::GenerateRequest::descriptor(),
+       {R"({"prompt":{"text":"Natasha"},"stop":["."],"unknown":"UNKNOWN_REPLACE"})",
+        {R"({"prompt":"Natasha","stop":".","unknown":"replace"})"}}},
+      {v1::GenerateRequest::descriptor(),
+       {R"({"prompt":{"token_ids":{"values":[1,2]}},"stop_token_ids":[3]})",
+        {R"({"prompt":{"token_ids":[1,2]},"stop_token_ids":[3]})"}}},
+      {v1::TranslateRequest::descriptor(),
+       {R"({"sequences":[{"text":"a"}],"target_prefixes":["b"],"length_penalty":{"form":"FORM_GNMT"}})",
+        {R"({"text":"a","target_prefixes":"b","length_penalty":{"form":"gnmt"}})"}}},
+      {v1::AnswerRequest::descriptor(),
+       {R"({"queries":[{"question":"q","passages":["p","r"]}],"top_n":2,"priority":"PRIORITY_HIGH"})",
+        {R"({"question":"q","passages":["p","r"],"top_n":2,"priority":"high"})",
+         R"({"passages":["p","r"],"top_n":2,"question":"q","priority":"HIGH","queries":null})"}}},
+      {v1::AnswerRequest::descriptor(),
+       {R"({"queries":[{"question":"q","passages":["p"],"passage_tags":[{"pos_ids":[1]}]}]})",
+        {R"({"queries":[{"question":"q","passages":"p","passage_tags":[{"pos_ids":[1]}]}]})",
+         R"({"passage_tags":[{"pos_ids":[1]}],"passages":"p","question":"q"})"}}},
+      {v1::DetokenizeRequest::descriptor(),
+       {R"({"sequences":[{"values":[1,2]},{"values":[]},{"values":["3"]}]})",
+        {R"({"sequences":[[1,2],[],["3"]]})"}}},
+  };
+  for (const auto& [type, forms] : rows) {
+    for (const char* other : forms.others)
+      EXPECT_EQ(BytesOf(*type, other), BytesOf(*type, forms.form)) << other;
+  }
+}
+
+TEST(JsonMessageTest, OnlyOneFormIsTaken) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"sequences":["a"],"texts":["a"]})", "sequences, texts: expected one of them"},
+      {R"({"text":"a","sequences":[]})", "sequences, text: expected one of them"},
+      {R"({"text":"a","texts":["b"],"sequences":"c"})",
+       "sequences, texts, text: expected one of them"},
+      {R"({"tokens":["a"],"sequences":["c"]})", "sequences, tokens: expected one of them"},
+      {R"({"text":"a","tokens":["b"]})", "tokens: text is set already; expected one of them"},
+      {R"({"text":"a","model":"m","text":"b"})", "text: the key comes twice"},
+      {R"({"texts":["a"],"texts":["b"]})", "texts: the key comes twice"},
+      {R"({"text":["a"]})", "text: expected a string, found a list"},
+      {R"({"texts":[{"text":"a"}]})", "texts[0]: expected a string, found an object"},
+      {R"({"texts":["a",5]})", "texts[1]: expected a string, found the number 5"},
+      {R"({"texts":[null]})", "texts[0]: expected a string, found null"},
+      {R"({"sequences":[["a"]]})",
+       R"(sequences[0]: expected a string or an object, as in {"sequences": ["..."]}, found a list)"},
+      {R"({"tokens":"a b"})",
+       R"(tokens: expected a list, as in {"tokens": ["..."]}, found a string)"},
+      {R"({"tokens":{"values":"a b"}})",
+       R"(tokens.values: expected a list, as in {"values": ["..."]}, found a string)"},
+      {R"({"sequences":[{"tokens":["a",5]}]})",
+       "sequences[0].tokens[1]: expected a string, found the number 5"},
+      {R"({"sequences":[{"text":{"text":"a"}}]})",
+       "sequences[0].text: expected a string, found an object"},
+      {R"({"priority":""})", "priority: expected one of unspecified, low, normal, high, found ''"},
+      {R"({"priority":"priority_priority_low"})",
+       "priority: expected one of unspecified, low, normal, high, found 'priority_priority_low'"},
+  };
+  for (const auto& [json, message] : cases)
+    EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(json), message) << json;
+  EXPECT_EQ(ErrorOf<v1::AnswerRequest>(R"({"question":"a","passages":["b"],"queries":[{}]})"),
+            "queries, passages: expected one of them");
+  EXPECT_EQ(ErrorOf<v1::DetokenizeRequest>(R"({"sequences":[[1,[2]]]})"),
+            "sequences[0][1]: expected a whole number of 32 bits, found a list");
+}
+
+TEST(JsonMessageTest, ErrorsShowTheForm) {
+  const std::pair<const google::protobuf::Descriptor*, const char*> rows[] = {
+      {v1::ClassifyRequest::descriptor(), R"({"sequences": ["..."]})"},
+      {v1::EncodeRequest::descriptor(), R"({"sequences": ["..."]})"},
+      {v1::ScoreRequest::descriptor(), R"({"sequences": ["..."]})"},
+      {v1::TagRequest::descriptor(), R"({"sequences": ["..."]})"},
+      {v1::TranslateRequest::descriptor(), R"({"sequences": ["..."]})"},
+      {v1::TokenizeRequest::descriptor(), R"({"sequences": ["..."]})"},
+      {v1::DetokenizeRequest::descriptor(), R"({"sequences": [[1]]})"},
+      {v1::GenerateRequest::descriptor(), R"({"prompt": "..."})"},
+      {v1::AnswerRequest::descriptor(),
+       R"({"queries": [{"question": "...", "passages": ["..."]}]})"},
+      {v1::GetModelRequest::descriptor(), R"({"model": "...", "version": 1})"},
+      {v1::ListModelsRequest::descriptor(), "{}"},
+  };
+  for (const auto& [type, example] : rows) {
+    MemoryHold unlimited(nullptr);
+    std::string wire;
+    EXPECT_EQ(ParseJsonMessage(*type, "[]", &unlimited, &wire).message(),
+              absl::StrCat("expected an object, as in ", example, ", found a list"));
+    BytesOf(*type, example);
+  }
+  EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(R"({"inputs":"Where"})"),
+            "unknown field 'inputs'; expected one of model, version, sequences, top_k, truncate, "
+            "priority, skip_empty, unknown, texts, text, tokens, token_ids, features, as in "
+            R"({"sequences": ["..."]})");
+  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>(R"({"sequence":"Where"})"),
+              StartsWith("unknown field 'sequence'; did you mean 'sequences'? expected one of "));
+  EXPECT_THAT(ErrorOf<v1::AnswerRequest>(R"({"pasages":["a"]})"),
+              HasSubstr("did you mean 'passages'?"));
+  EXPECT_LT(ErrorOf<v1::ClassifyRequest>("{\"" + std::string(100000, 't') + "\":1}").size(), 500);
+  EXPECT_EQ(ErrorOf<v1::TranslateRequest>(R"({"length_penalty":"gnmt"})"),
+            "length_penalty: expected an object, as in "
+            R"({"length_penalty": {"form": "none", "alpha": 1}}, found a string)");
+}
+
 TEST(JsonMessageTest, ErrorsNameThePlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"sequences":[{},{"text":5}]})",
@@ -104,9 +267,8 @@ TEST(JsonMessageTest, ErrorsNameThePlace) {
        "sequences[0].token_ids.values[0]: expected a whole number of 32 bits, found 1.5"},
       {R"({"sequences":[{"token_ids":{"values":[null]}}]})",
        "sequences[0].token_ids.values[0]: expected a whole number of 32 bits, found null"},
-      {R"({"sequences":{"text":"a"}})", "sequences: expected a list, found an object"},
-      {R"({"sequences":[[]]})", "sequences[0]: expected an object, found a list"},
-      {R"({"sequences":"a"})", "sequences: expected a list, found a string"},
+      {R"({"sequences":{"text":"a"}})",
+       R"(sequences: expected a list, as in {"sequences": ["..."]}, found an object)"},
       {R"({"model":["a"]})", "model: expected a string, found a list"},
       {R"({"truncate":"true"})", "truncate: expected true or false, found a string"},
       {R"({"truncate":1})", "truncate: expected true or false, found the number 1"},
@@ -114,20 +276,20 @@ TEST(JsonMessageTest, ErrorsNameThePlace) {
       {R"({"top_k":"7x"})", "top_k: expected a whole number of 32 bits, found '7x'"},
       {R"({"version":9223372036854775808})",
        "version: expected a whole number of 64 bits, found 9223372036854775808"},
-      {R"({"priority":"HIGH"})",
-       "priority: expected one of PRIORITY_UNSPECIFIED, PRIORITY_LOW, PRIORITY_NORMAL, "
-       "PRIORITY_HIGH, found 'HIGH'"},
+      {R"({"priority":"HIGHEST"})",
+       "priority: expected one of unspecified, low, normal, high, found 'HIGHEST'"},
       {R"({"sequences":[{"text":"a","tokens":{}}]})",
        "sequences[0].tokens: text is set already; expected one of them"},
       {R"({"sequences":[{"features":{"data":"a?"}}]})",
        "sequences[0].features.data: expected a string in base64, found something else"},
       {R"({"sequences":[{"word":"a"}]})",
-       "sequences[0]: unknown field 'word'; expected one of text, tokens, token_ids, features"},
+       "sequences[0]: unknown field 'word'; expected one of text, tokens, token_ids, features, as "
+       R"(in {"text": "..."})"},
       {R"({"top_k":1,"top_k":1})", "top_k: the key comes twice"},
       {R"({"top_k":1,"topK":1})", "top_k: the key comes twice"},
-      {R"([])", "expected an object, found a list"},
-      {R"("a")", "expected an object, found a string"},
-      {R"(null)", "expected an object, found null"},
+      {R"([])", R"(expected an object, as in {"sequences": ["..."]}, found a list)"},
+      {R"("a")", R"(expected an object, as in {"sequences": ["..."]}, found a string)"},
+      {R"(null)", R"(expected an object, as in {"sequences": ["..."]}, found null)"},
   };
   for (const auto& [json, message] : cases)
     EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(json), message) << json;
@@ -172,9 +334,11 @@ TEST(JsonMessageTest, RefusesWhatIsNotJson) {
 TEST(JsonMessageTest, DepthIsBoundedByTheMessage) {
   const int depth = 1 << 20;
   EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(std::string(depth, '[')),
-            "expected an object, found a list");
-  EXPECT_EQ(ErrorOf<v1::ClassifyRequest>("{\"sequences\":" + std::string(depth, '[')),
-            "sequences[0]: expected an object, found a list");
+            R"(expected an object, as in {"sequences": ["..."]}, found a list)");
+  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>("{\"sequences\":" + std::string(depth, '[')),
+              StartsWith("sequences[0]: expected a string or an object, as in "));
+  EXPECT_EQ(ErrorOf<v1::DetokenizeRequest>("{\"sequences\":" + std::string(depth, '[')),
+            "sequences[0][0]: expected a whole number of 32 bits, found a list");
   std::string objects;
   for (int i = 0; i < 1000; ++i) objects += "{\"sequences\":[";
   EXPECT_THAT(ErrorOf<v1::ClassifyRequest>(objects),
@@ -186,11 +350,13 @@ TEST(JsonMessageTest, MemoryIsReservedBeforeItIsTaken) {
   // Three bytes each become a message, a string or a number.
   std::string messages = "{\"sequences\":[{}";
   std::string strings = "{\"sequences\":[{\"tokens\":{\"values\":[\"\"";
+  std::string texts = "{\"texts\":[\"\"";
+  std::string flat = "{\"tokens\":[\"\"";
   for (int i = 0; i < 100000; ++i) {
     messages += ",{}";
-    strings += ",\"\"";
+    for (std::string* json : {&strings, &texts, &flat}) *json += ",\"\"";
   }
-  for (const std::string& json : {messages + "]}", strings + "]}}]}"}) {
+  for (const std::string& json : {messages + "]}", strings + "]}}]}", texts + "]}", flat + "]}"}) {
     v1::ClassifyRequest request;
     calls::ByteBudget enough(int64_t{64} << 20);
     {
@@ -239,6 +405,19 @@ TEST(JsonMessageTest, WhatTheCountsRefuseTakesNoMemory) {
   const std::string many = "(--max_sequences_per_request); send several calls";
   EXPECT_EQ(error_of("{\"sequences\":" + list("{}", 100000) + "}", &classify),
             "sequences: 101 are too many, expected at most 100 " + many);
+  for (const char* key : {"sequences", "texts"}) {
+    v1::ClassifyRequest request;
+    EXPECT_EQ(error_of(absl::StrCat("{\"", key, "\":", list(R"("")", 100000), "}"), &request),
+              "sequences: 101 are too many, expected at most 100 " + many);
+  }
+  for (const char* key : {"tokens", "token_ids"}) {
+    v1::ClassifyRequest request;
+    EXPECT_THAT(error_of(absl::StrCat("{\"", key, "\":", list(R"("1")", 2000), "}"), &request),
+                StartsWith("sequences: more than 1000 tokens in all"));
+  }
+  v1::AnswerRequest flat;
+  EXPECT_EQ(error_of("{\"passages\":" + list(R"("")", 100000) + "}", &flat),
+            "queries: 101 passages are too many, expected at most 100 " + many);
   for (const std::string& tokens : {R"("tokens":{"values":)" + list(R"("")", 300) + "}",
                                     R"("token_ids":{"values":)" + list("1", 300) + "}"}) {
     v1::ClassifyRequest request;
@@ -266,10 +445,13 @@ TEST(JsonMessageTest, WhatTheCountsRefuseTakesNoMemory) {
       ParseJsonMessage(R"({"inputs":[{"contents":{"fp32_contents":)" + list("1", 2000) + "}}]}",
                        &unlimited, &tensor, &limits)
           .ok());
-  EXPECT_TRUE(
-      ParseJsonMessage("{\"sequences\":" + list(R"({"tokens":{"values":["a"]}})", 100) + "}",
-                       &unlimited, &most, &limits)
-          .ok());
+  for (const std::string& json :
+       {"{\"sequences\":" + list(R"({"tokens":{"values":["a"]}})", 100) + "}",
+        "{\"text\":null,\"texts\":" + list(R"("")", 100) + "}",
+        "{\"tokens\":" + list(R"("")", 1000) + "}"}) {
+    EXPECT_TRUE(ParseJsonMessage(json, &unlimited, &most, &limits).ok()) << json;
+    most.Clear();
+  }
 }
 
 TEST(JsonMessageTest, MemoryThatNeverComesIsNotToBeWaitedFor) {

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
+#include "server/rest/json_message_form.h"
 
 namespace sru::server::rest {
 
@@ -22,7 +24,12 @@ using nlohmann::json;
 
 std::string NameOf(const Descriptor& message) { return std::string(message.name()); }
 
-json ScalarSchema(const FieldDescriptor& field) {
+json FieldSchema(const FieldDescriptor& field, bool is_request);
+
+json OneOf(json first, json second) { return {{"oneOf", {std::move(first), std::move(second)}}}; }
+
+// `is_request`: with the shorter forms that requests may have (json_message.h).
+json ScalarSchema(const FieldDescriptor& field, bool is_request) {
   switch (field.type()) {
     case FieldDescriptor::TYPE_BOOL:
       return {{"type", "boolean"}};
@@ -40,10 +47,19 @@ json ScalarSchema(const FieldDescriptor& field) {
       for (int i = 0; i < field.enum_type()->value_count(); ++i) {
         names.push_back(std::string(field.enum_type()->value(i)->name()));
       }
+      if (is_request) {
+        for (const std::string& name : ShortNames(*field.enum_type())) names.push_back(name);
+      }
       return {{"type", "string"}, {"enum", names}};
     }
-    case FieldDescriptor::TYPE_MESSAGE:
-      return SchemaReference(NameOf(*field.message_type()));
+    case FieldDescriptor::TYPE_MESSAGE: {
+      const MessageForm& form = FormOf(*field.message_type());
+      json whole = SchemaReference(NameOf(*field.message_type()));
+      if (!is_request || (form.text == nullptr && form.list == nullptr)) return whole;
+      return OneOf(form.text != nullptr ? json{{"type", "string"}}
+                                        : FieldSchema(*form.type->field(0), is_request),
+                   std::move(whole));
+    }
     case FieldDescriptor::TYPE_INT32:
     case FieldDescriptor::TYPE_UINT32:
       return {{"type", "integer"}, {"format", "int32"}};
@@ -53,24 +69,41 @@ json ScalarSchema(const FieldDescriptor& field) {
   }
 }
 
-json MessageSchema(const Descriptor& message) {
-  json properties = json::object();
-  for (int i = 0; i < message.field_count(); ++i) {
-    const FieldDescriptor& field = *message.field(i);
-    json schema;
-    if (field.is_map()) {
-      schema = {
-          {"type", "object"},
-          {"additionalProperties", ScalarSchema(*field.message_type()->FindFieldByNumber(2))}};
-    } else if (field.is_repeated()) {
-      schema = {{"type", "array"}, {"items", ScalarSchema(field)}};
-    } else {
-      schema = ScalarSchema(field);
-    }
-    properties[std::string(field.name())] = std::move(schema);
+json FieldSchema(const FieldDescriptor& field, bool is_request) {
+  if (field.is_map()) {
+    return {{"type", "object"},
+            {"additionalProperties",
+             ScalarSchema(*field.message_type()->FindFieldByNumber(2), is_request)}};
   }
-  return {
+  if (!field.is_repeated()) return ScalarSchema(field, is_request);
+  json list = {{"type", "array"}, {"items", ScalarSchema(field, is_request)}};
+  const MessageForm& form = FormOf(*field.containing_type());
+  if (!is_request || !form.fields[static_cast<size_t>(field.index())].takes_text) return list;
+  return OneOf({{"type", "string"}}, std::move(list));
+}
+
+json MessageSchema(const Descriptor& message, bool is_request) {
+  const MessageForm& form = FormOf(message);
+  json properties = json::object();
+  const auto add = [&properties, is_request](const Descriptor& type) {
+    for (int i = 0; i < type.field_count(); ++i) {
+      properties[std::string(type.field(i)->name())] = FieldSchema(*type.field(i), is_request);
+    }
+  };
+  if (form.flat != nullptr) add(*form.flat->message->type);
+  add(message);
+  if (form.texts.has_value()) {
+    const json text = {{"type", "string"}};
+    properties[std::string(form.texts->name)] = OneOf(text, {{"type", "array"}, {"items", text}});
+  }
+  json schema = {
       {"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
+  if (form.flat != nullptr) {
+    schema["description"] =
+        absl::StrCat("Has one of ", form.flat->name, form.texts.has_value() ? ", texts" : "",
+                     " and the fields of one ", NameOf(*form.flat->message->type), ".");
+  }
+  return schema;
 }
 
 const char* ErrorName(ErrorForm form) {
@@ -127,6 +160,17 @@ void Complete(const Route& route, json* operation) {
   if (!operation->contains("operationId")) (*operation)["operationId"] = OperationId(route);
 }
 
+// A message that requests and answers have is described as a request's, if that comes first.
+void AddSchemas(const Descriptor& message, bool is_request, json* schemas) {
+  if (schemas->contains(NameOf(message))) return;
+  (*schemas)[NameOf(message)] = MessageSchema(message, is_request);
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    if (field.type() == FieldDescriptor::TYPE_MESSAGE && !field.is_map())
+      AddSchemas(*field.message_type(), is_request, schemas);
+  }
+}
+
 }  // namespace
 
 json OpenApiPart(const char* key) {
@@ -157,13 +201,7 @@ json MessageOperation(const std::string& summary, const Descriptor* request,
 }
 
 void AddSchemas(const Descriptor& message, json* schemas) {
-  if (schemas->contains(NameOf(message))) return;
-  (*schemas)[NameOf(message)] = MessageSchema(message);
-  for (int i = 0; i < message.field_count(); ++i) {
-    const FieldDescriptor& field = *message.field(i);
-    if (field.type() == FieldDescriptor::TYPE_MESSAGE && !field.is_map())
-      AddSchemas(*field.message_type(), schemas);
-  }
+  AddSchemas(message, absl::EndsWith(message.name(), "Request"), schemas);
 }
 
 json EventsOperation(const std::string& summary, const Descriptor& request,
@@ -179,7 +217,7 @@ json EventsOperation(const std::string& summary, const Descriptor& request,
 json ModelsOperation(const std::string& summary, const Descriptor& response, bool is_list) {
   const json text = {{"type", "string"}};
   const json whole = {{"type", "integer"}};
-  json schema = MessageSchema(response);
+  json schema = MessageSchema(response, /*is_request=*/false);
   schema["required"] =
       is_list ? json{"object", "data", "models", "statuses"} : json{"id", "object", "model"};
   const json model = {{"id", text}, {"object", text}, {"created", whole}, {"owned_by", text}};

@@ -395,7 +395,7 @@ class StatusPageTest(unittest.TestCase):
                          [["Bob", "75.0 %"], ["Anna", "12.5 %"], ["Bob stayed", "75.0 %"]])
         self.assertIn("questions version 3, 9 tokens", self.text("read-answer"))
         self.assertEqual(server.requests, [("/v1/answer", {
-            "model": "questions", "version": 3, "queries": [{"question": "Who stayed?", "passages": [passage]}],
+            "model": "questions", "version": 3, "question": "Who stayed?", "passages": [passage],
             "top_n": 3, "no_overlap": True})])
         self.check_quiet(server)
 
@@ -436,7 +436,7 @@ class StatusPageTest(unittest.TestCase):
                          ["Ein Hund -0.500", "<i>Der</i> -0.750, cut off"])
         self.assertEqual(self.elements("#translate-answer i"), [])
         self.assertEqual(server.requests, [("/v1/translate", {
-            "model": "captions", "version": 1, "sequences": [{"text": "A dog"}], "beam_size": 2, "num_hypotheses": 2})])
+            "model": "captions", "version": 1, "text": "A dog", "beam_size": 2, "num_hypotheses": 2})])
         self.check_quiet(server)
 
     def test_a_refusal_of_a_box_is_shown(self):

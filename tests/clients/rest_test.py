@@ -131,6 +131,33 @@ class RestTest(unittest.TestCase):
         self.refused(400, "FAILED_PRECONDITION", "a translator", "/v1/translate",
                      {"model": "trec", "sequences": [{"text": "a"}]})
 
+    def test_short_forms_answer_the_same(self):
+        def answers(path, body):
+            answer = self.curl(path, {"model": "trec", **body})
+            self.assertEqual(answer.status, 200, answer.body)
+            return {name: value for name, value in answer.json().items() if name != "times"}
+
+        for path, more in (("/v1/classify", {"top_k": 1}), ("/v1/encode", {"pooling": "mean", "priority": "Low"})):
+            one, *others = [
+                answers(path, {**form, **more})
+                for form in ({"sequences": [{"text": TEXTS[0]}]}, {"sequences": [TEXTS[0]]}, {"text": TEXTS[0]}, {"texts": [TEXTS[0]]})
+            ]
+            self.assertEqual(others, [one] * 3)
+        long = answers("/v1/encode", {"sequences": [{"text": TEXTS[0]}], "pooling": "POOLING_MEAN"})
+        self.assertEqual(one, long)
+        score = [self.curl("/v1/score", body).json()["scores"] for body in ({"sequences": [{"text": "It was"}]}, {"text": "It was"})]
+        self.assertEqual(score[0], score[1])
+        text = [
+            self.curl("/v1/generate", {"prompt": prompt, "max_new_tokens": 5}).body.split('"times"')[0]
+            for prompt in ({"text": "It was"}, "It was")
+        ]
+        self.assertEqual(text[0], text[1])
+        connect = self.curl("/sru.v1.InferenceService/Classify", {"model": "trec", "text": TEXTS[0], "top_k": 1})
+        self.assertEqual(connect.json()["classifications"], answers("/v1/classify", {"text": TEXTS[0], "top_k": 1})["classifications"])
+        self.refused(400, "INVALID_ARGUMENT", "sequences, text: expected one of them", "/v1/classify",
+                     {"text": "a", "sequences": ["b"]})
+        self.refused(400, "INVALID_ARGUMENT", 'as in {"sequences": ["..."]}', "/v1/classify", {"inputs": "a"})
+
     def test_generate_sends_events(self):
         request = {"model": "war_and_peace", "prompt": {"text": "It was"}, "max_new_tokens": 20, "sampling": {"seed": 1}}
         answer = self.curl("/v1/generate", request, "-N")
@@ -163,7 +190,7 @@ class RestTest(unittest.TestCase):
             ("sequences[1].text: expected a string, found the number 5", {"sequences": [{"text": "a"}, {"text": 5}]}),
             ("sequences[0]", {"sequences": [{"text": ""}]}),
             *(("the body is not JSON", body) for body in ("{", "", b'{"model":"\xff"}')),
-            ("expected an object, found a list", '{"sequences":' + 100000 * "["),
+            ("expected a string or an object, as in {\"sequences\": [\"...\"]}, found a list", '{"sequences":' + 100000 * "["),
             ("the key comes twice", '{"model":"a","model":"b"}'),
         ):
             self.refused(400, "INVALID_ARGUMENT", message, "/v1/classify", body)
@@ -233,8 +260,20 @@ class RestTest(unittest.TestCase):
         listed = description["paths"]["/v1/models"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         local = json.dumps(listed).replace("#/components/schemas/", "#/$defs/")
         jsonschema.validate(self.curl("/v1/models").json(), {**json.loads(text), **json.loads(local)})
-        with self.assertRaises(jsonschema.ValidationError):
-            check("ClassifyResponse", {"model": 5})
+        for name, request in (
+            ("ClassifyRequest", {"text": "a", "priority": "low"}), ("ClassifyRequest", {"texts": ["a"], "priority": "PRIORITY_LOW"}),
+            ("EncodeRequest", {"sequences": ["a", {"tokens": ["b"]}, {"text": "c"}], "pooling": "mean"}),
+            ("GenerateRequest", {"prompt": "It", "stop": "."}), ("TranslateRequest", {"length_penalty": {"form": "gnmt"}}),
+            ("AnswerRequest", {"question": "a", "passages": ["b"]}), ("AnswerRequest", {"queries": [{"question": "a", "passages": ["b"]}]}),
+            ("DetokenizeRequest", {"sequences": [[1, 2]]}),
+        ):  # fmt: skip
+            check(name, request)
+        for name, wrong in (
+            ("ClassifyResponse", {"model": 5}), ("ClassifyRequest", {"text": ["a"]}), ("ClassifyRequest", {"priority": "lowest"}),
+            ("ClassifyResponse", {"classifications": "a"}), ("GenerateResponse", {"finish_reason": "stop"}),
+        ):  # fmt: skip
+            with self.assertRaises(jsonschema.ValidationError, msg=wrong):
+                check(name, wrong)
 
 
 class TokensTest(RestTest):

@@ -1074,12 +1074,15 @@ void FuzzRest(std::string_view bytes) {
   v1::TranslateRequest translate;
   google::protobuf::Message* const messages[] = {&classify, &encode, &score,
                                                  &generate, &answer, &translate};
-  const size_t kind = static_cast<unsigned char>(bytes[0]) % (std::size(messages) + 1);
+  v1::DetokenizeRequest detokenize;
+  const size_t kind = static_cast<unsigned char>(bytes[0]) % (std::size(messages) + 2);
   const std::string_view body = bytes.substr(1);
   if (kind < std::size(messages)) {
     FuzzJson(body, messages[kind]);
-  } else {
+  } else if (kind == std::size(messages)) {
     FuzzCompletionsBody(body);
+  } else {
+    FuzzJson(body, &detokenize);
   }
 }
 

@@ -8,7 +8,7 @@ const MOST_HYPOTHESES = 3;
 const updateClassifier = makeBox("try", {
   takes: (model) => model.labels.length > 0 && model.takes_text,
   path: "v1/classify",
-  request: () => ({ sequences: [{ text: byId("try-text").value }] }),
+  request: () => ({ text: byId("try-text").value }),
   show: (result) => {
     const [sequence] = result.classifications;
     return [probabilityRows(sequence.labels.map(({ name, probability }) => [name, probability])),
@@ -40,11 +40,12 @@ const updateReader = makeBox("read", {
   takes: (model) => model.task === "reader" && model.takes_text,
   path: "v1/answer",
   request: () => ({
-    queries: [{ question: byId("read-question").value, passages: [byId("read-passage").value] }],
+    question: byId("read-question").value,
+    passages: [byId("read-passage").value],
     top_n: MOST_ANSWERS,
     no_overlap: true,  // three spans that differ by a word would tell a reader little
   }),
-  show: (result, { queries: [{ passages: [passage] }] }) => {
+  show: (result, { passages: [passage] }) => {
     const [found] = result.results;
     return [probabilityRows(found.answers.map(({ text, probability }) => [text, probability])),
       markedPassage(passage, found.answers), describeCall(result, found)];
@@ -57,7 +58,7 @@ const updateTranslator = makeBox("translate", {
   request: () => {
     const beam = Number(byId("translate-beam").value);
     return {
-      sequences: [{ text: byId("translate-text").value }],
+      text: byId("translate-text").value,
       beam_size: beam,
       num_hypotheses: Math.min(beam, MOST_HYPOTHESES),
     };

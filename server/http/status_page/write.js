@@ -30,7 +30,7 @@ async function* events(body) {
 // Writes a text and returns what there is to say of it.
 async function write(request, begun) {
   const written = document.createTextNode("");
-  text.replaceChildren(element("b", "", request.prompt.text), written);
+  text.replaceChildren(element("b", "", request.prompt), written);
   text.hidden = false;
   result.replaceChildren();
   const response = await ask("write", "v1/generate", request, running.signal);
@@ -65,7 +65,7 @@ byId("write").addEventListener("submit", async (event) => {
   try {
     result.replaceChildren(element("p", "soft", await write({
       ...chosenModel("write"),
-      prompt: { text: byId("write-prompt").value },
+      prompt: byId("write-prompt").value,
       max_new_tokens: Number(byId("write-tokens").value),
       sampling: { temperature: Number(byId("write-temperature").value) },
     }, performance.now())));
