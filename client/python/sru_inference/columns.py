@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 import time
+from concurrent import futures
 from typing import (
     Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
     TypeVar, Union,
@@ -30,14 +31,13 @@ from ._connection import Address, Options, check_timeout
 from .client import Client
 from .errors import (
     CancelledError, InferenceError, InternalError, UnavailableError, UnimplementedError, from_rpc,
-    renumbered, result_of,
+    renumbered,
 )  # fmt: skip
 
 Result = TypeVar("Result")
 Array = npt.NDArray[Any]
 
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-CONFIG = "/inference.GRPCInferenceService/ModelConfig"
+SERVICE = "/inference.GRPCInferenceService/"
 ROWS = 1024  # in a call, where the server does not say how many it takes
 # A token has at least a byte, so no call of several rows has more tokens than may wait by default.
 CALL_BYTES = 60 << 10
@@ -48,19 +48,6 @@ DATATYPES = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "INT32": "<i4", "INT64
 PARAMETERS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 STRINGS = re.compile(r"(large_)?string$|null$|dictionary<values=(large_)?string,")
 _size = struct.Struct("<I")
-
-
-class _Server(NamedTuple):
-    client: Client
-    infer: Any
-    config: Any
-
-
-class _Call(NamedTuple):
-    rows: Sequence[int]
-    request: Any
-    server: _Server
-    future: Any
 
 
 class _Model(NamedTuple):
@@ -137,7 +124,7 @@ class Columns:
         self._connection = {"max_message_bytes": (1 << 31) - 1, **connection}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._server: Optional[_Server] = None
+        self._client: Optional[Client] = None
         self._model: Optional[_Model] = None
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -156,8 +143,8 @@ class Columns:
         """Ends the calls that are running. Calls from now on raise RuntimeError."""
         self._closed.set()
         with self._lock:
-            if self._server is not None:
-                self._server.client.close()
+            if self._client is not None:
+                self._client.close()
 
     def __call__(self, texts: Any) -> Dict[str, Any]:
         inputs = texts if isinstance(texts, collections.abc.Mapping) else {"text": texts}
@@ -166,47 +153,42 @@ class Columns:
         if len(counts) != 1:
             raise ValueError(f"texts: expected columns of one length, found {sorted(counts)}")
         count = counts.pop()
-        model = self._model = self._model or self._repeat(self._describe)
+        model = self._model = self._model or self._repeat(self._describe, self._closed)
         answers = _Answers(count, model.task)
-        calls: Deque[_Call] = collections.deque()
         progress = _Progress(count)
+        calls: Deque[Tuple[Sequence[int], futures.Future[Any]]] = collections.deque()
+        pool = futures.ThreadPoolExecutor(self._in_flight)
+        ended = threading.Event()
+
+        def call(rows: Sequence[int], sent: int, tensors: List[bytes]) -> None:
+            request = self._request(model, columns, sent, tensors)
+            answer = pool.submit(self._repeat, lambda to: self._call(to, request), ended)
+            calls.append((rows, answer))
+
+        def take() -> None:
+            rows, answer = calls.popleft()
+            try:
+                answers.add(rows, answer.result())
+            except InferenceError as error:
+                raise renumbered(error, rows)
+            progress.show(answers.rows)
+
         try:
             for rows, tensors in _parts(columns, count, self._rows or model.rows):
-                calls.append(self._start(rows, self._request(model, columns, len(rows), tensors)))
-                if len(calls) >= self._in_flight:
-                    self._take(calls, answers, progress)
-            while calls:
-                self._take(calls, answers, progress)
-            if not answers.rows:  # none but nulls: one text more tells the types of the columns
+                call(rows, len(rows), tensors)
+                if len(calls) > self._in_flight:
+                    take()
+            if not calls and not answers.rows:  # one text more tells the types of columns of nulls
                 skips = model.task in SKIP_EMPTY and self._parameters.get("skip_empty", True)
-                tensors = [_tensor([b"" if skips else b"a"])] * len(columns)
-                calls.append(self._start(range(0), self._request(model, columns, 1, tensors)))
-                self._take(calls, answers, progress)
-        finally:
+                call(range(0), 1, [_tensor([b"" if skips else b"a"])] * len(columns))
+            while calls:
+                take()
+        finally:  # after an error, no call is waited for or repeated
+            ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             progress.end()
-            for call in calls:
-                call.future.cancel()
         arrow = [module for module in map(_arrow, columns.values()) if module]
         return answers.columns(self._outputs, arrow[0] if arrow else None)
-
-    def _start(self, rows: Sequence[int], request: Any, server: Optional[_Server] = None) -> _Call:
-        server = server or self._connected()
-        return _Call(rows, request, server, server.infer.future(request, **self._options(server)))
-
-    def _take(self, calls: Deque[_Call], answers: _Answers, progress: _Progress) -> None:
-        """Waits for the answer to the first of the calls."""
-        call = calls.popleft()
-        first = [call]
-
-        def attempt(server: _Server) -> Any:
-            again = first.pop() if first else self._start(call.rows, call.request, server)
-            return result_of(again.future)
-
-        try:
-            answers.add(call.rows, self._repeat(attempt, call.server))
-        except InferenceError as error:
-            raise renumbered(error, call.rows)
-        progress.show(answers.rows)
 
     def _request(self, model: _Model, names: Any, rows: int, tensors: List[bytes]) -> Any:
         request = pb.ModelInferRequest(
@@ -225,48 +207,44 @@ class Columns:
                 setattr(request.parameters[name], PARAMETERS[type(value)], value)
         return request
 
-    def _connected(self, lost: Optional[_Server] = None) -> _Server:
-        """The server; one at an address that is asked for anew, if it is `lost`."""
+    def _connected(self, lost: Optional[Client] = None) -> Client:
+        """The client; one for the address that is asked for anew, if it is `lost`."""
         with self._lock:
             if self._closed.is_set():
                 raise RuntimeError("the columns are closed")
-            if self._server is None or self._server is lost:
+            if self._client is None or self._client is lost:
                 address = self._address() if callable(self._address) else self._address
-                client = Client(address, **self._connection)
-                call: Any = client._channels.get().channel.unary_unary
-                infer = pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString
-                config = pb.ModelConfigRequest.SerializeToString, pb.ModelConfigResponse.FromString
-                methods = call(INFER, *infer), call(CONFIG, *config)
-                self._server = _Server(client, *methods)
-            return self._server
+                self._client = Client(address, **self._connection)
+            return self._client
 
-    def _options(self, server: _Server) -> Dict[str, Any]:
-        connection = server.client._connection
-        server.client._channels.get()  # not after a fork
-        return {"timeout": connection.timeout(self._timeout), "metadata": connection.metadata("")}
-
-    def _describe(self, server: _Server) -> _Model:
-        name = self._name or server.client.model(timeout=self._timeout).name
+    def _describe(self, client: Client) -> _Model:
+        name = self._name or client.model(timeout=self._timeout).name
         request = pb.ModelConfigRequest(name=name, version=self._version)
         try:
-            config = server.config(request, **self._options(server)).config
-        except grpc.RpcError as raised:
-            error = from_rpc(raised)
-            if not isinstance(error, UnimplementedError):
-                raise error from raised
-            config = pb.ModelConfig()  # the protocol alone, without Triton's extensions
+            config = self._call(client, request).config
+        except UnimplementedError:  # it is Triton's extension of the protocol
+            config = pb.ModelConfig()
         task = config.parameters["task"].string_value if config.platform == "sru" else ""
         return _Model(name, task, config.max_batch_size or ROWS)
 
-    def _repeat(
-        self, attempt: Callable[[_Server], Result], server: Optional[_Server] = None
-    ) -> Result:
+    def _call(self, client: Client, request: Any) -> Any:
+        channel, connection = client._channels.get().channel, client._connection
+        method = type(request).__name__[: -len("Request")]
+        read = getattr(pb, method + "Response").FromString
+        call = channel.unary_unary(SERVICE + method, type(request).SerializeToString, read)
+        timeout, metadata = connection.timeout(self._timeout), connection.metadata("")
+        try:
+            return call(request, timeout=timeout, metadata=metadata)
+        except grpc.RpcError as error:
+            raise from_rpc(error) from error
+
+    def _repeat(self, attempt: Callable[[Client], Result], ended: threading.Event) -> Result:
         """What `attempt` returns; it is repeated while servers are busy or gone."""
         give_up, pause = 0.0, FIRST_PAUSE
+        client = self._connected()
         while True:
-            server = server or self._connected()
             try:
-                return attempt(server)
+                return attempt(client)
             except InferenceError as error:
                 now = time.monotonic()
                 give_up = give_up or now + self._patience
@@ -274,10 +252,10 @@ class Columns:
                 wait = pause if error.retry_after is None else error.retry_after
                 wait *= random.uniform(1, 1.5)  # not all callers at once
                 again = (gone or error.retry_after is not None) and now + wait <= give_up
-                if not again or self._closed.wait(wait):
+                if not again or self._closed.is_set() or ended.wait(wait):
                     raise
             pause = min(2 * pause, LONGEST_PAUSE)
-            server = self._connected(server if gone and callable(self._address) else None)
+            client = self._connected(client if gone and callable(self._address) else None)
 
 
 def _arrow(column: Any) -> Any:
@@ -345,14 +323,13 @@ def _parts(
 
 
 def _array(output: Any, raw: bytes, rows: int) -> Array:
-    shape = tuple(output.shape)
-    if shape[:1] != (rows,) or output.datatype == "BYTES" and len(shape) > 1:
-        raise InternalError(f"output {output.name}: expected {rows} rows, found {list(shape)}")
-    if output.datatype in DATATYPES:
-        return np.frombuffer(raw, DATATYPES[output.datatype]).reshape(shape)
-    if output.datatype != "BYTES":
-        known, found = ", ".join(["BYTES", *DATATYPES]), output.datatype
-        raise InternalError(f"output {output.name}: expected one of {known}, found {found}")
+    kind, shape = DATATYPES.get(output.datatype), tuple(output.shape)
+    if shape[:1] != (rows,) or kind is None and (output.datatype, len(shape)) != ("BYTES", 1):
+        expected = f"{rows} rows of {', '.join(DATATYPES)}, or BYTES [{rows}]"
+        found = f"{output.datatype} {list(shape)}"
+        raise InternalError(f"output {output.name}: expected {expected}, found {found}")
+    if kind is not None:
+        return np.frombuffer(raw, kind).reshape(shape)
     texts: Array = np.empty(rows, object)
     end = 0
     for row in range(rows):
