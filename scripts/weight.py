@@ -37,7 +37,7 @@ PAGES = {
     "docs/bulk.md": 800,
     "docs/translation.md": 900,
     "docs/firefox.md": 700,
-    "client/README.md client/python/README.md": 900,
+    "client/README.md client/python/README.md": 1150,
     "docs/operations.md": 5500,
     "docs/security.md": 3000,
     "docs/reliability.md": 1600,

@@ -200,6 +200,7 @@ class PlainServerTest(unittest.TestCase):
         )
         self.assertRegex(printed[5], r"^\['HUM', '[A-Z]+'\]\n")
         self.assertRegex(printed[6], "^model: 'absent' is not loaded; loaded: .* my-call-1\n$")
+        self.assertEqual(printed[7], "['HUM' None None 'LOC']\n(4, 6)\n")
 
 
 class SeveralServersTest(unittest.TestCase):
