@@ -35,6 +35,7 @@ PAGES = {
     "docs/rest.md": 1550,
     "docs/open_inference.md": 1220,
     "docs/bulk.md": 800,
+    "docs/clients.md": 800,
     "docs/translation.md": 900,
     "docs/firefox.md": 700,
     "client/README.md client/python/README.md": 1150,

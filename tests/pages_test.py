@@ -6,7 +6,8 @@
 Of each line of tests/README.md under "How it is tested": the files must exist, the command must be a script of this project or
 select tests of the build, and it must run every test that the line names: tests of CTest, cases of GoogleTest (Suite.Case) and
 methods of Python's unittest (test_...). Of each line of docs/reliability.md under "At each limit": docs/operations.md must have
-the flags and metrics. Links of the pages for those who run servers, and from alerts to pages, must
+the flags and metrics. Each line of docs/clients.md must name tests of CTest and the version that requirements.txt installs, and every
+test of tests/clients and tests/bulk must be in a line. Links of the pages for those who run servers, and from alerts to pages, must
 lead to files, and into headings. Needs only Python and ctest.
 """
 
@@ -20,7 +21,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TESTS = os.path.join("tests", "README.md")
 PROMISES = os.path.join("docs", "reliability.md")
-LINKED = (TESTS, PROMISES, "docs/bulk.md", "docs/operations.md", "docs/security.md", "deploy/README.md", "models/FORMAT.md")
+CLIENTS = "docs/clients.md"
+LINKED = (TESTS, PROMISES, CLIENTS, "docs/bulk.md", "docs/operations.md", "docs/security.md", "deploy/README.md", "models/FORMAT.md")
 ALERTS = "deploy/prometheus/alerts.yaml"
 
 
@@ -131,6 +133,32 @@ def check_limits(text):
     return len(lines), problems
 
 
+def installed_versions():
+    """Package -> the versions that tests install of it."""
+    versions = {}
+    for path in glob.glob(os.path.join(ROOT, "tests", "*", "*requirements.txt")):
+        for package, version in re.findall(r"(?m)^([\w-]+)(?:\[.*\])?==(\S+)$", read(path)):
+            versions.setdefault(package, set()).add(version)
+    return versions
+
+
+def check_clients(text, tests, versions):
+    problems, named = [], set()
+    lines = rows(section(text, "Clients"))
+    for cells in lines:
+        if len(cells) != 5 or not quoted(cells[4]):
+            problems.append("expected client, version, what works, what does not and tests, found: %s" % " | ".join(cells))
+            continue
+        named.update(quoted(cells[4]))
+        problems += ["%s: there is no test %s" % (cells[0], name) for name in quoted(cells[4]) if name not in tests]
+        for package in quoted(cells[0]):
+            if cells[1] not in versions.get(package, {cells[1]}):
+                problems.append("%s: version %s, but tests install %s" % (package, cells[1], ", ".join(versions[package])))
+    clients = {name.removesuffix("_library") for name in tests if name.startswith(("clients_", "bulk_"))}
+    problems += ["%s has no line of %s" % (CLIENTS, name) for name in sorted(clients - named)]
+    return len(lines), problems
+
+
 def anchors(page):
     headings = re.findall(r"(?m)^#+ (.*)$", read(page))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -156,15 +184,18 @@ def main():
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    promises, problems = check_tests(read(TESTS), built_tests(sys.argv[1]))
+    tests = built_tests(sys.argv[1])
+    promises, problems = check_tests(read(TESTS), tests)
     limits, more = check_limits(read(PROMISES))
-    problems += more
+    clients, wrong = check_clients(read(CLIENTS), tests, installed_versions())
+    problems += more + wrong
     for page in (*LINKED, ALERTS):
         problems += check_links(page)
     for problem in problems:
         print(problem)
     if not problems:
-        print("the tests of %d promises and the names of %d limits are there, and the links lead somewhere" % (promises, limits))
+        print("the tests of %d promises and %d clients and the names of %d limits are there, and the links lead somewhere"
+              % (promises, clients, limits))
     return 1 if problems else 0
 
 
