@@ -68,7 +68,7 @@ models/marian            | models/files base                                    
 models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6250
                          | kernels base                                                       |
 
-server/base              | base                                                               | absl nlohmann            | 1750 900
+server/base              | base                                                               | absl nlohmann            | 1800 900
 server/batching/queue    | server/base base                                                   | absl                     | 2300 2300
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2500
@@ -114,7 +114,7 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
 server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4400 2150
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7200 3900
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7900 4150
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
@@ -135,7 +135,7 @@ bench                    | client models kernels kernels/bench proto base       
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
-tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4750
+tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4850
                          | server/batching/steps server/tasks/* server/calls server/rest      |
                          | server/base models models/decoding kernels base                    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
@@ -148,13 +148,13 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/cuda/program kernels/cuda/backend                          |
                          | kernels/bench kernels/testing                                      |
 tests/golden             | tests/testing models models/decoding kernels                       | nlohmann                 | 0 3200
-tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2900
+tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2950
                          | server/calls/messages server/tasks/*                               |
                          | server/door server/http server/open_inference/tensors server/rest  |
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 13550
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 13700
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200

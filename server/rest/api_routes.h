@@ -2,6 +2,8 @@
 #ifndef SRU_SERVER_REST_API_ROUTES_H_
 #define SRU_SERVER_REST_API_ROUTES_H_
 
+#include <vector>
+
 #include "server/calls/method.h"
 #include "server/rest/route.h"
 
@@ -9,7 +11,7 @@ namespace sru::server::rest {
 
 // The calls of sru.v1.InferenceService below /v1, with the proto's JSON form (json_message.h):
 //
-//   POST /v1/classify, /v1/encode, /v1/score, /v1/answer, /v1/translate
+//   POST /v1/NAME           each call with one answer: /v1/classify, /v1/encode and so on
 //   POST /v1/generate       answered by server-sent events of one GenerateResponse each
 //   GET  /v1/models         ListModelsResponse, and OpenAI's list of models in the same object
 //   GET  /v1/models/{name}  GetModelResponse, likewise; ?version=N
@@ -33,6 +35,9 @@ RouteGroup CompletionsRoutes();
 //   POST /v2/models/NAME[/versions/VERSION]/infer     v2_request.h, v2_response.h
 //   POST /v2/repository/...                           501: over gRPC, on the port of --admin_listen
 RouteGroup OpenInferenceRoutes();
+
+// All of these, and those of the methods by Connect and gRPC-Web (method_call.h).
+std::vector<RouteGroup> ApiRoutes(const calls::MethodTable& methods);
 
 }  // namespace sru::server::rest
 

@@ -413,11 +413,11 @@ class Completions : public std::enable_shared_from_this<Completions> {
 }  // namespace
 
 RouteGroup CompletionsRoutes() {
-  Route route;
+  Route route(AnswerMemory::kOwn);
   route.method = "POST";
   route.path = "/v1/completions";
   route.content_types = {kJsonContentType};
-  route.errors = ErrorForm::kOpenAi;
+  route.error_form = ErrorForm::kOpenAi;
   route.calls = calls::MethodId::kGenerate;
   route.handle = [](const SharedCall& call) {
     CompletionsRequest request;

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -13,13 +11,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
+#include "server/rest/field_reader.h"
 #include "server/rest/json_body.h"
 
 namespace sru::server::rest {
@@ -27,158 +24,8 @@ namespace {
 
 using nlohmann::json;
 
-// The most bytes that a tree of values takes for each byte of its text. Lists of empty lists are
-// the worst: three bytes of text become a value, the list that it owns and, while the outer list
-// grows, a second place for the value.
-constexpr int64_t kBytesPerByte = 40;
-constexpr size_t kMostDepth = 4;
 constexpr int kMostLogprobs = 5;
 constexpr int kDefaultMaxTokens = 16;
-
-// What the field must be and what it is, as the error says it.
-struct Problem {
-  std::string param;
-  std::string message;
-};
-
-std::string Shown(const json& value) {
-  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  if (value.is_number() && std::isinf(value.get<double>())) return "a number out of range";
-  return Excerpt(JsonText(value));
-}
-
-// Builds the tree of a value, until a key comes twice or the nesting is too deep. Each step takes
-// constant time, or logarithmic for a key: a hostile body must not cost more than its bytes.
-absl::Status BuildTree(JsonReader* reader, size_t depth, json* tree) {  // NOLINT(misc-no-recursion)
-  if (depth > kMostDepth) return absl::InvalidArgumentError("the body is nested too deeply");
-  using Kind = JsonReader::Kind;
-  absl::string_view text;
-  std::string scratch;
-  bool flag = false;
-  switch (reader->Next()) {
-    case Kind::kObject:
-      *tree = json::object();
-      reader->EnterObject();
-      while (reader->NextKey(&text)) {
-        const auto [place, is_new] = tree->emplace(std::string(text), nullptr);
-        if (!is_new) return InvalidArgument(Excerpt(text), ": the key comes twice");
-        SRU_RETURN_UNLESS_OK(BuildTree(reader, depth + 1, &*place));
-      }
-      break;
-    case Kind::kArray:
-      *tree = json::array();
-      reader->EnterArray();
-      while (reader->NextElement()) {
-        SRU_RETURN_UNLESS_OK(BuildTree(reader, depth + 1, &tree->emplace_back()));
-      }
-      break;
-    case Kind::kString:
-      if (reader->ReadString(&scratch, &text)) *tree = std::string(text);
-      break;
-    case Kind::kNumber:
-      if (reader->ReadNumber(&text)) {
-        const JsonNumber number = ParseJsonNumber(text);
-        *tree = number.as_unsigned.has_value() ? json(*number.as_unsigned)
-                : number.as_signed.has_value() ? json(*number.as_signed)
-                                               : json(number.real);
-      }
-      break;
-    case Kind::kBool:
-      if (reader->ReadBool(&flag)) *tree = flag;
-      break;
-    default:
-      reader->Skip();  // null, or no value
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
-  if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) return memory->NoMemory();
-  SRU_RETURN_UNLESS_OK(ReadJsonBody(body, JsonErrors::kSyntaxFirst, [tree](JsonReader* reader) {
-    return BuildTree(reader, 0, tree);
-  }));
-  if (tree->is_object()) return absl::OkStatus();
-  return InvalidArgument("expected an object, found ", Shown(*tree));
-}
-
-// The fields of the object, one after the other; each function takes what it knows. The first
-// problem counts.
-class FieldReader {
- public:
-  explicit FieldReader(const json& object) : object_(object) {}
-
-  const std::optional<Problem>& problem() const { return problem_; }
-  void Fail(const std::string& name, const std::string& message) {
-    if (!problem_.has_value()) problem_ = Problem{name, absl::StrCat(name, ": ", message)};
-  }
-
-  void Wrong(const std::string& name, absl::string_view expected, const json& found) {
-    Fail(name, absl::StrCat("expected ", expected, ", found ", Shown(found)));
-  }
-
-  // Null if the field is left out.
-  const json* Take(const std::string& name) {
-    known_.insert(name);
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  int64_t Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) {
-    const json* const value = Take(name);
-    if (value == nullptr) return fallback;
-    const bool is_small =
-        value->is_number_integer() &&
-        (!value->is_number_unsigned() ||
-         value->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-    if (!is_small || value->get<int64_t>() < least || value->get<int64_t>() > most) {
-      Wrong(name, absl::StrCat("a whole number from ", least, " to ", most), *value);
-      return fallback;
-    }
-    return value->get<int64_t>();
-  }
-  float Number(const std::string& name, double fallback, double least, double most) {
-    const json* const value = Take(name);
-    if (value == nullptr) return static_cast<float>(fallback);
-    if (!value->is_number() || !(value->get<double>() >= least) ||
-        !(value->get<double>() <= most)) {
-      Wrong(name, absl::StrCat("a number from ", least, " to ", most), *value);
-      return static_cast<float>(fallback);
-    }
-    return static_cast<float>(value->get<double>());
-  }
-  bool Boolean(const std::string& name) {
-    const json* const value = Take(name);
-    if (value == nullptr) return false;
-    if (!value->is_boolean()) Wrong(name, "true or false", *value);
-    return value->is_boolean() && value->get<bool>();
-  }
-  std::string String(const std::string& name) {
-    const json* const value = Take(name);
-    if (value == nullptr) return "";
-    if (!value->is_string()) Wrong(name, "a string", *value);
-    return value->is_string() ? value->get<std::string>() : "";
-  }
-
-  // After all fields have been taken.
-  void RefuseOthers() {
-    for (const auto& item : object_.items()) {
-      if (known_.count(item.key()) == 0) {
-        return Fail(Excerpt(item.key()),
-                    "unknown field; docs/rest.md has those that are supported");
-      }
-    }
-  }
-
- private:
-  const json& object_;
-  std::set<std::string> known_;
-  std::optional<Problem> problem_;
-};
-
-bool IsTokenId(const json& value) {
-  return value.is_number_integer() && value <= std::numeric_limits<int32_t>::max() &&
-         value >= std::numeric_limits<int32_t>::min();
-}
 
 // False, with a problem, if the list has anything but ids.
 bool ReadTokenIds(const json& list, const std::string& name, v1::Sequence* prompt,
@@ -288,20 +135,6 @@ void ReadSeed(FieldReader* fields, v1::Sampling* sampling) {
   sampling->set_seed(value->get<uint64_t>());
 }
 
-// Refuses an option that is not supported, unless its value asks for nothing.
-void RefuseUnless(FieldReader* fields, const std::string& name,
-                  std::initializer_list<json> nothing) {
-  const json* const value = fields->Take(name);
-  if (value == nullptr || std::find(nothing.begin(), nothing.end(), *value) != nothing.end())
-    return;
-  fields->Fail(name, absl::StrCat("not supported, unless it is ",
-                                  absl::StrJoin(nothing, " or ",
-                                                [](std::string* out, const json& one) {
-                                                  out->append(Shown(one));
-                                                }),
-                                  ", found ", Shown(*value)));
-}
-
 void ReadStream(FieldReader* fields, CompletionsRequest* request) {
   request->stream = fields->Boolean("stream");
   const json* const value = fields->Take("stream_options");
@@ -313,10 +146,12 @@ void ReadStream(FieldReader* fields, CompletionsRequest* request) {
   }
   FieldReader options(*value);
   request->include_usage = options.Boolean("include_usage");
-  RefuseUnless(&options, "include_obfuscation", {false});
-  RefuseUnless(&options, "continuous_usage_stats", {false});
+  options.RefuseUnless("include_obfuscation", {false});
+  options.RefuseUnless("continuous_usage_stats", {false});
   options.RefuseOthers();
-  if (options.problem().has_value()) fields->Fail("stream_options", options.problem()->message);
+  if (!options.ok()) {
+    fields->Fail("stream_options", std::string(options.Error().status.message()));
+  }
 }
 
 // The fields of GenerateRequest that have another name here. Those of `sampling` have the name that
@@ -332,10 +167,10 @@ constexpr absl::string_view kZeroForDefault = ", or 0 for that many";
 
 // What is known of, and not supported.
 void RefuseOptions(FieldReader* fields, int64_t n) {
-  RefuseUnless(fields, "suffix", {""});  // these models write forward only
-  RefuseUnless(fields, "service_tier", {"auto", "default"});
+  fields->RefuseUnless("suffix", {""});  // these models write forward only
+  fields->RefuseUnless("service_tier", {"auto", "default"});
   for (const char* const name : {"store", "ignore_eos", "use_beam_search"}) {
-    RefuseUnless(fields, name, {false});
+    fields->RefuseUnless(name, {false});
   }
   const json* const best_of = fields->Take("best_of");
   if (best_of != nullptr && *best_of != n) {
@@ -398,11 +233,7 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   for (const char* const name : {"user", "metadata", "safety_identifier", "prompt_cache_key"}) {
     static_cast<void>(fields.Take(name));
   }
-  fields.RefuseOthers();
-  if (!fields.problem().has_value()) return {};
-  RestError error(absl::InvalidArgumentError(fields.problem()->message));
-  error.param = fields.problem()->param;
-  return error;
+  return fields.End();
 }
 
 RestError ErrorOfPrompt(RestError error, std::optional<size_t> index) {

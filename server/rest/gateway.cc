@@ -91,6 +91,20 @@ absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
   return web.status();
 }
 
+int Expansion(AnswerMemory memory, const http::PageRequest& request) {
+  switch (memory) {
+    case AnswerMemory::kOwn:
+      return 0;
+    case AnswerMemory::kTensors:
+      return kCopiesOfTensors;
+    case AnswerMemory::kJson:
+      return kJsonExpansion;
+    case AnswerMemory::kJsonIfAsked:
+      return WebFormOf(request).is_json ? kJsonExpansion : 0;
+  }
+  return 0;
+}
+
 calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
   calls::LocalCallInfo info;
   for (const char* const name : {kAuthorization, "traceparent"}) {
@@ -216,7 +230,7 @@ struct Gateway::State {
     }
     const std::string* const header = request.headers.Find("content-type");
     // A method can be called by several protocols, and only the type tells them apart.
-    if (header == nullptr && !IsWebCall(route.errors)) return absl::OkStatus();
+    if (header == nullptr && !IsWebCall(route.error_form)) return absl::OkStatus();
     const absl::string_view type = header == nullptr ? absl::string_view() : *header;
     const std::string media = MediaType(type);
     for (const std::string& allowed : route.content_types) {
@@ -315,6 +329,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (!match_.route->calls.has_value()) return absl::OkStatus();
     MutexLock lock(&mutex_);
     return lease_.Enter(caller_, *match_.route->calls);
+  }
+
+  absl::Status Enter(calls::MethodId method) override {
+    MutexLock lock(&mutex_);
+    return lease_.Enter(caller_, method);
   }
 
   bool MayUse(absl::string_view model) const override {
@@ -531,13 +550,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     }
     info.caller = caller_;
     info.goes_on = called_.exchange(true);
-    if (match_.errors == ErrorForm::kDeepL || match_.errors == ErrorForm::kLibreTranslate) {
-      info.answer_expansion = 0;  // its texts are reserved for when they come
-    } else if (match_.errors == ErrorForm::kOpenInference) {
-      info.answer_expansion = kCopiesOfTensors;
-    } else if (match_.errors == ErrorForm::kV1 || WebFormOf(http_->request()).is_json) {
-      info.answer_expansion = kJsonExpansion;
-    }
+    info.answer_expansion = Expansion(match_.route->answer_memory, http_->request());
     if (deadline_ != absl::InfiniteFuture()) SetAlarm();
     return info;
   }
@@ -637,7 +650,7 @@ namespace {
 
 // What the gateway serves by itself.
 Route DescriptionRoute(std::string description) {
-  Route route;
+  Route route(AnswerMemory::kOwn);
   route.method = "GET";
   route.path = "/openapi.json";
   route.handle = [description = std::move(description)](const std::shared_ptr<RestCall>& call) {
@@ -648,9 +661,13 @@ Route DescriptionRoute(std::string description) {
 
 }  // namespace
 
+std::vector<RouteGroup> ApiRoutes(const calls::MethodTable& methods) {
+  return {V1Routes(methods), CompletionsRoutes(), OpenInferenceRoutes(),
+          MethodRoutes(methods)};
+}
+
 Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(options))) {
-  std::vector<RouteGroup> groups = {V1Routes(*state_->options.methods), CompletionsRoutes(),
-                                    OpenInferenceRoutes(), MethodRoutes(*state_->options.methods)};
+  std::vector<RouteGroup> groups = ApiRoutes(*state_->options.methods);
   groups.insert(groups.end(), state_->options.more.begin(), state_->options.more.end());
   const std::vector<std::string>& only = state_->options.only;
   if (only.empty()) state_->routes.Add(DescriptionRoute(OpenApiText(groups)));

@@ -155,7 +155,7 @@ void Complete(const Route& route, json* operation) {
   json& responses = (*operation)["responses"];
   if (!responses.contains("default")) {
     responses["default"] = JsonAnswer("The call failed; the status follows the gRPC code.",
-                                      SchemaReference(ErrorName(route.errors)));
+                                      SchemaReference(ErrorName(route.error_form)));
   }
   if (!operation->contains("operationId")) (*operation)["operationId"] = OperationId(route);
 }
@@ -251,7 +251,7 @@ std::string OpenApiText(const std::vector<RouteGroup>& groups) {
       json operation = route.openapi();
       Complete(route, &operation);
       paths[route.path][absl::AsciiStrToLower(route.method)] = std::move(operation);
-      schemas[ErrorName(route.errors)] = errors.at(ErrorName(route.errors));
+      schemas[ErrorName(route.error_form)] = errors.at(ErrorName(route.error_form));
     }
   }
   return description.dump(2);

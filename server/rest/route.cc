@@ -72,7 +72,7 @@ RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view p
   for (const Route& route : routes_) {
     if (route.method == method && route.path == path) {
       match.route = &route;
-      match.errors = route.errors;
+      match.errors = route.error_form;
       return match;
     }
   }
@@ -81,13 +81,13 @@ RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view p
   bool has_like = false;
   for (const Route& route : routes_) {
     if (!has_like && SameApi(route.path, path)) {
-      match.errors = route.errors;
+      match.errors = route.error_form;
       has_like = true;
     }
     std::map<std::string, std::string> parameters;
     if (HasParameters(route) ? !Matches(route.path, segments, &parameters) : route.path != path)
       continue;
-    match.errors = route.errors;
+    match.errors = route.error_form;
     if (route.method == method) {
       match.route = &route;
       match.parameters = std::move(parameters);
@@ -102,7 +102,8 @@ RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view p
 std::string RouteTable::Summary() const {
   std::string summary;
   for (const Route& route : routes_) {
-    if (!IsWebCall(route.errors)) absl::StrAppend(&summary, route.method, " ", route.path, ", ");
+    if (!IsWebCall(route.error_form))
+      absl::StrAppend(&summary, route.method, " ", route.path, ", ");
   }
   return absl::StrCat(summary, "POST /SERVICE/METHOD");
 }

@@ -1,10 +1,10 @@
 // Route: what the gateway answers at a path, and RestCall, what it hands to the route's handler.
 //
-//   Route route;
+//   Route route(AnswerMemory::kTensors);
 //   route.method = "POST";
 //   route.path = "/v2/models/{name}/infer";
 //   route.content_types = {"application/json", "application/octet-stream"};
-//   route.errors = ErrorForm::kOpenInference;
+//   route.error_form = ErrorForm::kOpenInference;
 //   route.handle = [](const std::shared_ptr<RestCall>& call) {
 //     ...
 //     call->Unary(kModelInfer, Serialize(request), [call](calls::LocalAnswer answer) {
@@ -61,6 +61,9 @@ class RestCall {
   // follow have it. Routes with `token_in_body` call this first of all; until it is OK, a request
   // without the header has a small part of the memory.
   virtual absl::Status Authenticate(absl::string_view token) = 0;
+  // Takes the caller's place for a call of this method, before it is made. For routes that learn
+  // from the request which method that is, and so have no Route::calls.
+  virtual absl::Status Enter(calls::MethodId /*method*/) { return absl::OkStatus(); }
   // False for a model that the caller's limits forbid.
   virtual bool MayUse(absl::string_view /*model*/) const { return true; }
 
@@ -92,7 +95,20 @@ class RestCall {
   virtual std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) = 0;
 };
 
+// What a unary call's answer will take of the memory of all calls besides the message itself, for
+// the service to reserve before it computes.
+enum class AnswerMemory {
+  kOwn,          // nothing: no call computes, or the handler reserves what it makes of an answer
+  kTensors,      // the values once more: the message as it is parsed
+  kJson,         // the values as text, which is copied while it grows
+  kJsonIfAsked,  // kJson if the request's Content-Type is JSON, otherwise kOwn
+};
+
 struct Route {
+  // No default: only who writes the route knows what becomes of an answer.
+  explicit Route(AnswerMemory memory) : answer_memory(memory) {}
+
+  AnswerMemory answer_memory;
   std::string method;  // "GET" or "POST"
   // Starts with '/'. A segment {x} stands for any one that is not empty; a path without such
   // segments goes first.
@@ -101,7 +117,7 @@ struct Route {
   // body.
   std::vector<std::string> content_types;
   size_t most_body = std::numeric_limits<size_t>::max();  // bytes
-  ErrorForm errors = ErrorForm::kV1;
+  ErrorForm error_form = ErrorForm::kV1;
   // The token, if the server asks for them at all, may be a field of the body: a request without
   // the header is let in, and the handler calls Authenticate().
   bool token_in_body = false;

@@ -23,7 +23,7 @@ constexpr char kService[] = "/sru.v1.InferenceService/";
 
 // A call with one answer, or one that is answered by events.
 Route CallRoute(const calls::Method& method) {
-  Route route;
+  Route route(AnswerMemory::kJson);
   route.method = "POST";
   route.path = method.http_path;
   route.calls = method.id;
@@ -58,7 +58,7 @@ void ReplyJoined(const SharedCall& call, const std::string& members,
 }
 
 Route ModelsRoute(int64_t created) {
-  Route route;
+  Route route(AnswerMemory::kJson);
   route.method = "GET";
   route.path = "/v1/models";
   route.handle = [created](const SharedCall& call) {
@@ -102,7 +102,7 @@ absl::Status ParseVersion(const std::string& query, int64_t* version) {
 }
 
 Route ModelRoute(int64_t created) {
-  Route route;
+  Route route(AnswerMemory::kJson);
   route.method = "GET";
   route.path = "/v1/models/{name}";
   route.handle = [created](const SharedCall& call) {

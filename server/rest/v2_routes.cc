@@ -174,10 +174,10 @@ json Operation(const Route& route, const std::string& summary) {
 }
 
 Route MakeRoute(const char* method, const std::string& path, void (*handle)(const CallPointer&)) {
-  Route route;
+  Route route(AnswerMemory::kTensors);
   route.method = method;
   route.path = path;
-  route.errors = ErrorForm::kOpenInference;
+  route.error_form = ErrorForm::kOpenInference;
   route.handle = handle;
   return route;
 }

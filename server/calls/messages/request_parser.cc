@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/base/advice.h"
 #include "server/base/interruption.h"
 #include "server/calls/bounds/request_errors.h"
 #include "server/calls/bounds/request_outline.h"
@@ -66,9 +67,10 @@ class SequenceParser {
     if (found <= MaxTokens()) return static_cast<int>(found);
     if (!truncate_) {
       const bool is_flag = MaxTokens() == limits_.max_sequence_tokens;
-      return Error(field, at_least, found, " tokens are too many, expected at most ", MaxTokens(),
-                   " (", is_flag ? "--max_sequence_tokens" : input_.max_tokens_name, "); ",
-                   index_ == kNoIndex ? "send less at a time" : input_.too_long_advice);
+      return Advise(
+          Error(field, at_least, found, " tokens are too many, expected at most ", MaxTokens(),
+                " (", is_flag ? "--max_sequence_tokens" : input_.max_tokens_name, ")"),
+          index_ == kNoIndex ? "send less at a time" : input_.too_long_advice);
     }
     counts->truncated = true;
     return MaxTokens();
