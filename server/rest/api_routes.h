@@ -20,6 +20,17 @@ RouteGroup V1Routes(const calls::MethodTable& methods);
 // POST /v1/completions: OpenAI's API for texts that go on from a prompt, for language models.
 RouteGroup CompletionsRoutes();
 
+// What clients of other servers call (client_request.h):
+//
+//   POST /v1/embeddings     OpenAI's vectors of texts
+//   POST /embed             text-embeddings-inference's
+//   GET  /info              its limits, and the model that /embed without a name means
+//   GET  /health            200 when calls can be served, otherwise 503
+//   POST /pipelines/{model}, POST /     Hugging Face's pipelines: the model's task decides which
+//   POST /tokenize, POST /detokenize    vLLM's; without `model` the only language model, as in
+//   GET  /tokenizer_info                /v1/completions, else the only model with a vocabulary
+RouteGroup ClientRoutes();
+
 // The Open Inference Protocol over HTTP, as KServe and Triton have it. A request becomes a message
 // of inference.GRPCInferenceService, so the rules on models, tensors and parameters are those of
 // its service.

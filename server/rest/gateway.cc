@@ -662,7 +662,7 @@ Route DescriptionRoute(std::string description) {
 }  // namespace
 
 std::vector<RouteGroup> ApiRoutes(const calls::MethodTable& methods) {
-  return {V1Routes(methods), CompletionsRoutes(), OpenInferenceRoutes(),
+  return {V1Routes(methods), CompletionsRoutes(), ClientRoutes(), OpenInferenceRoutes(),
           MethodRoutes(methods)};
 }
 

@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
+#include "server/base/advice.h"
 #include "server/base/clock.h"
 #include "server/base/retry.h"
 #include "server/base/side_threads.h"
@@ -52,6 +53,10 @@ struct GatewayService {
       classify;
   std::function<calls::CallEnd(calls::Exchange&, const v1::GenerateRequest&, const Writer&)>
       generate;
+  std::function<calls::CallEnd(calls::Exchange&, const v1::EncodeRequest&, v1::EncodeResponse*)>
+      encode;
+  std::string task = "classifier";  // of the model that GetModel finds
+  std::atomic<bool> ready{true};
 
   // Rows of methods that no test calls have no calls.
   std::vector<calls::Method> Rows() {
@@ -67,7 +72,34 @@ struct GatewayService {
             [this](auto& exchange, const auto& request, const auto& write) {
               return generate(exchange, request, write);
             }),
-        Row<v1::EncodeRequest, v1::EncodeResponse>("Encode"),
+        FakeUnary<v1::EncodeRequest, v1::EncodeResponse>(
+            kService, "Encode",
+            [this](auto& exchange, const auto& request, auto* response) {
+              return encode(exchange, request, response);
+            }),
+        FakeUnary<v1::TokenizeRequest, v1::TokenizeResponse>(
+            kService, "Tokenize",
+            [](auto& /*exchange*/, const auto& request, auto* response) {
+              response->set_model(request.model());
+              response->set_max_sequence_tokens(9);
+              v1::Tokenization& tokens = *response->add_tokenizations();
+              for (const char byte : request.sequences(0).text()) {
+                v1::Token& token = *tokens.add_tokens();
+                token.set_id(byte);
+                token.set_text(std::string(1, byte));
+              }
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+            kService, "Detokenize",
+            [](auto& /*exchange*/, const auto& request, auto* response) {
+              if (request.model() != "lm") return FakeEnd(absl::NotFoundError("model: not lm"));
+              if (request.sequences(0).values(0) > 99) {
+                return FakeEnd(absl::InvalidArgumentError("sequences[0].values[0]: too large"));
+              }
+              response->add_texts("text");
+              return FakeEnd(absl::OkStatus());
+            }),
         Row<v1::ScoreRequest, v1::ScoreResponse>("Score"),
         Row<v1::AnswerRequest, v1::AnswerResponse>("Answer"),
         Row<v1::TranslateRequest, v1::TranslateResponse>("Translate")};
@@ -94,12 +126,25 @@ struct GatewayService {
             v1::ModelInfo& model = *response->add_models();
             model.set_name("trec");
             model.set_version(version);
+            model.set_task("classifier");
+            model.add_labels("LOC");
+            model.set_max_sequence_tokens(2048);
           }
+          v1::ModelInfo& model = *response->add_models();
+          model.set_name("lm");
+          model.set_task("language_model");
+          return FakeEnd(absl::OkStatus());
+        }));
+    rows.push_back(FakeUnary<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+        "inference.GRPCInferenceService", "ServerReady",
+        [this](auto& /*exchange*/, const auto& /*request*/, auto* response) {
+          response->set_ready(ready);
           return FakeEnd(absl::OkStatus());
         }));
     rows.push_back(FakeUnary<v1::GetModelRequest, v1::GetModelResponse>(
-        kService, "GetModel", [](auto& /*exchange*/, const auto& request, auto* response) {
+        kService, "GetModel", [this](auto& /*exchange*/, const auto& request, auto* response) {
           response->mutable_model()->set_name(request.model());
+          response->mutable_model()->set_task(task);
           response->mutable_model()->set_version(request.version());
           return FakeEnd(absl::OkStatus());
         }));
@@ -833,9 +878,9 @@ TEST_F(GatewayTest, RoutesCallsAndDeadlinesCanBeBounded) {
 TEST_F(GatewayTest, ModelsAreListedInBothForms) {
   json answer = json::parse(Ask(Request("GET", "/v1/models"))->body);
   EXPECT_EQ(answer.at("object"), "list");
-  ASSERT_EQ(answer.at("data").size(), 1);
+  ASSERT_EQ(answer.at("data").size(), 2) << "one for both versions of trec";
   EXPECT_EQ(answer.at("data").at(0).at("id"), "trec");
-  EXPECT_EQ(answer.at("models").size(), 2);
+  EXPECT_EQ(answer.at("models").size(), 3);
   http::PageRequest request = Request("GET", "/v1/models/a%20b");
   request.query = "version=2";
   answer = json::parse(Ask(request)->body);
@@ -1066,13 +1111,113 @@ TEST_F(GatewayTest, WhatThrowsInAStreamEndsIt) {
 TEST_F(GatewayTest, TheDescriptionHasEveryRoute) {
   const json description = json::parse(Ask(Request("GET", "/openapi.json"))->body);
   EXPECT_EQ(description.at("openapi"), "3.1.0");
-  for (const char* path : {"/v1/classify", "/v1/encode", "/v1/score", "/v1/answer", "/v1/translate",
-                           "/v1/generate", "/v1/completions", "/v1/models", "/v1/models/{name}"}) {
-    EXPECT_TRUE(description.at("paths").contains(path)) << path;
+  // The error has them all.
+  const json error = json::parse(Ask(Request("GET", "/nothing"))->body).at("error");
+  const std::string message = error.at("message");
+  int count = 0;
+  for (const absl::string_view route :
+       absl::StrSplit(message.substr(message.find("there are ") + 10), ", ")) {
+    const std::pair<std::string, std::string> words = absl::StrSplit(route, ' ');
+    const auto& [verb, path] = words;
+    if (path == "/openapi.json" || path == "/SERVICE/METHOD") continue;
+    EXPECT_TRUE(description.at("paths").contains(path) &&
+                description.at("paths").at(path).contains(absl::AsciiStrToLower(verb)))
+        << route;
+    ++count;
   }
+  EXPECT_GT(count, 30);
   EXPECT_EQ(
       description.at("components").at("schemas").at("Label").at("properties").at("name").at("type"),
       "string");
+}
+
+TEST_F(GatewayTest, EmbeddingsHaveOpenAisForm) {
+  v1::EncodeRequest seen;
+  service_.encode = [&seen](calls::Exchange& exchange, const v1::EncodeRequest& request,
+                            v1::EncodeResponse* response) {
+    seen = request;
+    EXPECT_EQ(exchange.answer_expansion(), 8);
+    response->set_model("trec");
+    for (int i = 0; i < request.sequences_size(); ++i) {
+      v1::Encoding& encoding = *response->add_encodings();
+      encoding.add_shape(1);
+      encoding.set_data(std::string("\0\0\0\x3f", 4));  // 0.5
+      encoding.set_token_count(3);
+    }
+    return FakeEnd(absl::OkStatus());
+  };
+  // Without the header the memory of the answer is reserved as well.
+  http::PageRequest request =
+      Request("POST", "/v1/embeddings", R"({"model":"trec","input":["a","b"]})");
+  request.headers.erase("content-type");
+  EXPECT_EQ(Ask(request)->body,
+            R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]},)"
+            R"({"object":"embedding","index":1,"embedding":[0.5]}],"model":"trec",)"
+            R"("usage":{"prompt_tokens":6,"total_tokens":6}})");
+  EXPECT_TRUE(seen.normalize());
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return Ask(Request("POST", path, body));
+  };
+  EXPECT_THAT(ask("/v1/embeddings", R"({"input":"a","encoding_format":"base64"})")->body,
+              HasSubstr(R"("embedding":"AAAAPw==")"));
+  EXPECT_EQ(ask("/embed", R"({"inputs":["a","b"]})")->body, "[[0.5],[0.5]]");
+  const auto refused = ask("/v1/embeddings", R"({"input":"a","dimensions":2})");
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_EQ(json::parse(refused->body).at("error").at("param"), "dimensions");
+
+  service_.encode = [](calls::Exchange&, const v1::EncodeRequest&, v1::EncodeResponse*) {
+    return FakeEnd(
+        Advise(absl::InvalidArgumentError("sequences[1].text: too long"), "set truncate"));
+  };
+  EXPECT_EQ(
+      json::parse(ask("/v1/embeddings", R"({"input":["a","b"]})")->body).at("error").at("message"),
+      "input[1]: too long; shorten the text");
+  EXPECT_EQ(json::parse(ask("/embed", R"({"inputs":["a","b"]})")->body).at("error"),
+            "inputs[1]: too long; shorten the text or set truncate");
+}
+
+TEST_F(GatewayTest, ThePipelineIsThatOfTheModelsTask) {
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return Ask(Request("POST", path, body));
+  };
+  EXPECT_EQ(ask("/pipelines/a%20b", R"({"inputs":"x"})")->body, R"([[{"label":"x","score":0}]])");
+  EXPECT_EQ(ask("/", R"({"inputs":["x","y"]})")->body,
+            R"([[{"label":"x","score":0}],[{"label":"y","score":0}]])");
+  EXPECT_EQ(json::parse(ask("/", R"({"inputs":"x","x":1})")->body).at("error"),
+            "x: unknown field; docs/rest.md has those that are supported");
+  service_.task = "language_model";
+  EXPECT_EQ(ask("/", R"({"inputs":"x"})")->status, 400);
+  // Which method it calls is known when the model is, and so is whether the caller may.
+  service_.task = "classifier";
+  Limit("methods=Encode");
+  const auto forbidden = ask("/", R"({"inputs":"x"})");
+  EXPECT_EQ(forbidden->status, 403);
+  EXPECT_THAT(forbidden->body, HasSubstr("may not call Classify"));
+}
+
+TEST_F(GatewayTest, TokensAreThoseOfTheOnlyLanguageModel) {
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return Ask(Request("POST", path, body))->body;
+  };
+  EXPECT_EQ(ask("/tokenize", R"({"prompt":"AB"})"),
+            R"({"count":2,"max_model_len":9,"tokens":[65,66],"token_strs":null})");
+  EXPECT_THAT(ask("/tokenize", R"({"prompt":"AB","return_token_strs":true})"),
+              HasSubstr(R"("token_strs":["A","B"])"));
+  EXPECT_EQ(ask("/detokenize", R"({"tokens":[65]})"), R"({"prompt":"text"})");
+  EXPECT_EQ(json::parse(ask("/detokenize", R"({"tokens":[100]})")).at("error").at("message"),
+            "tokens[0]: too large");
+  EXPECT_EQ(json::parse(Ask(Request("GET", "/tokenizer_info"))->body).at("name_or_path"), "lm");
+}
+
+TEST_F(GatewayTest, InfoAndHealth) {
+  const json info = json::parse(Ask(Request("GET", "/info"))->body);
+  EXPECT_EQ(info.at("model_id"), "trec");
+  EXPECT_EQ(info.at("model_type").at("classifier").at("id2label").at("0"), "LOC");
+  EXPECT_EQ(info.at("max_input_length"), 2048);
+  EXPECT_EQ(info.at("max_client_batch_size"), 256);
+  EXPECT_EQ(Ask(Request("GET", "/health"))->body, R"({"status":"ok"})");
+  service_.ready = false;
+  EXPECT_EQ(Ask(Request("GET", "/health"))->status, 503);
 }
 
 class StreamedCall final : public sru::testing::PlainRestCall {

@@ -9,8 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "server/base/interruption.h"
+#include "server/calls/method.h"
+#include "server/rest/api_routes.h"
+#include "server/rest/client_request.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
 #include "server/rest/v2_request.h"
@@ -41,6 +46,32 @@ void ReadMessage(const std::string& body) {
   MemoryHold unlimited(nullptr);
   Request request;
   ParseJsonMessage(body, &unlimited, &request).IgnoreError();
+}
+
+template <typename Read>
+void ReadClient(const std::string& body, const Read& read) {
+  MemoryHold unlimited(nullptr);
+  nlohmann::json tree;
+  if (!ParseTree(body, &unlimited, &tree).ok()) return;
+  FieldReader fields(tree);
+  ClientRequest request;
+  read(&fields, calls::RequestLimits(), &request);
+}
+
+template <ReadClientRequest read>
+void ReadClientBody(const std::string& body) {
+  ReadClient(body, read);
+}
+
+// The pipelines of all tasks, one after the other.
+void ReadPipelines(const std::string& body) {
+  for (const char* const task : {"encoder", "classifier", "tagger", "translator", "reader"}) {
+    v1::ModelInfo model;
+    model.set_task(task);
+    ReadClient(body, [&](auto* fields, const auto& limits, auto* request) {
+      return ReadPipeline(model, fields, limits, request);
+    });
+  }
 }
 
 void ReadInfer(const std::string& body) {
@@ -130,16 +161,29 @@ double Seconds(const Parser& parse, const std::string& body) {
 struct Door {
   const char* name;
   Parser parse;
-  std::vector<std::string> bodies;  // "@" stands for the value
+  std::vector<std::string> bodies;       // "@" stands for the value
+  std::vector<std::string> routes = {};  // whose bodies it reads, by their paths
 };
 
-TEST(HostileBodyTest, EveryDoorTakesLinearTime) {
+std::vector<Door> Doors() {
   const std::string tensor =
       R"({"inputs":[{"name":"a","shape":[100000000],"datatype":"FP64","data":@}]})";
-  const std::vector<Door> doors = {
+  return {
       {"completions",
        ReadCompletions,
-       {R"({"prompt":@})", R"({"prompt":"a","logit_bias":@})", R"({"prompt":"a","stop":@})", "@"}},
+       {R"({"prompt":@})", R"({"prompt":"a","logit_bias":@})", R"({"prompt":"a","stop":@})", "@"},
+       {"/v1/completions"}},
+      {"embeddings",
+       ReadClientBody<ReadOpenAiEmbeddings>,
+       {R"({"input":@})", "@"},
+       {"/v1/embeddings"}},
+      {"embed", ReadClientBody<ReadEmbed>, {R"({"inputs":@})", "@"}, {"/embed"}},
+      {"pipelines",
+       ReadPipelines,
+       {R"({"inputs":@})", R"({"inputs":"a","parameters":{"ignore_labels":@}})", "@"},
+       {"/pipelines/{model}", "/"}},
+      {"tokenize", ReadClientBody<ReadTokenize>, {R"({"prompt":@})"}, {"/tokenize"}},
+      {"detokenize", ReadClientBody<ReadDetokenize>, {R"({"tokens":@})"}, {"/detokenize"}},
       {"v1 Classify",
        ReadMessage<v1::ClassifyRequest>,
        {R"({"sequences":@})", R"({"sequences":[{"text":@}]})",
@@ -152,11 +196,28 @@ TEST(HostileBodyTest, EveryDoorTakesLinearTime) {
       {"v2",
        ReadInfer,
        {tensor, R"({"inputs":[{"name":"a","shape":[1],"datatype":"BYTES","data":[@]}]})",
-        R"({"inputs":@})", R"({"parameters":@})", R"({"id":@})", "@"}},
+        R"({"inputs":@})", R"({"parameters":@})", R"({"id":@})", "@"},
+       {"/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"}},
       {"v2 with binary data", ReadInferWithBinary, {R"({"id":@,"inputs":[]})"}},
       {"gRPC-Web", ReadBase64, {"@"}},
   };
-  for (const Door& door : doors) {
+}
+
+// Those that read messages are all one.
+TEST(HostileBodyTest, EveryRouteHasADoor) {
+  std::vector<std::string> have;
+  for (const Door& door : Doors()) have.insert(have.end(), door.routes.begin(), door.routes.end());
+  std::vector<std::string> need;
+  for (const RouteGroup& group : ApiRoutes(calls::MethodTable({}))) {
+    for (const Route& route : group.routes) {
+      if (route.max_body() > 0) need.push_back(route.path);
+    }
+  }
+  EXPECT_THAT(have, ::testing::UnorderedElementsAreArray(need));
+}
+
+TEST(HostileBodyTest, EveryDoorTakesLinearTime) {
+  for (const Door& door : Doors()) {
     for (const std::string& body : door.bodies) {
       const size_t at = body.find('@');
       for (const auto& [name, value] : Values()) {

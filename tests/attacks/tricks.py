@@ -17,6 +17,7 @@ from http1 import Tcp, ask, post
 from http2 import CONTINUATION, DATA, DEFAULT_WINDOW, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, PREFACE
 from http2 import PRIORITY, Closed, Connection, field, frame, header_block, literal, message, settings, varint
 from http2 import window_update
+from http_routes import ROUTES
 from rows import MOST, client_hello, generate
 
 # Credentials and parameters.
@@ -99,7 +100,7 @@ def json_bodies():
 def json_bombs(target):
     """Bodies that are costly to read, or no JSON."""
     codes, worst = [], 0.0
-    for path in ("/v1/classify", "/v1/completions", "/v2/models/trec/infer", CLASSIFY):
+    for path in ("/v1/classify", "/v1/completions", "/v1/embeddings", "/pipelines/trec", "/v2/models/trec/infer", CLASSIFY):
         for body in json_bodies():
             start = time.monotonic()
             codes.append(ask(target.http_port, post(path, body)))
@@ -158,14 +159,8 @@ JSON_VALUES = {
     "escapes": lambda: '"' + repeated("\\u4e2d", between="") + '"',
     "levels": lambda: repeated("[", between=""),
 }
-JSON_BODIES = {
-    "/v1/completions": ('{"prompt":%s}', '{"prompt":"a","logit_bias":%s}'),
-    "/v1/classify": ('{"sequences":%s}', '{"sequences":[{"text":%s}]}'),
-    "/v2/models/trec/infer": ('{"inputs":[{"name":"text","shape":[9],"datatype":"BYTES","data":%s}]}',),
-    "/v2/translate": ('{"target_lang":"de","text":%s}',),
-    "/translate": ('{"source":"en","target":"de","q":%s}', '{"source":"en","target":"de","q":"a","x":%s}'),
-    CLASSIFY: ('{"sequences":%s}',),
-}
+JSON_BODIES = {route.path.replace("MODEL", "trec"): route.hostile for route in ROUTES if route.hostile}
+JSON_BODIES[CLASSIFY] = ('{"sequences":%s}',)
 
 
 @row(budget_mib=96, seconds=10, flags=["--max_inflight_mb=64"])  # bodies that come are counted apart

@@ -48,7 +48,9 @@
 #include "server/open_inference/tensors/infer_parameters.h"
 #include "server/open_inference/tensors/infer_request.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/rest/client_request.h"
 #include "server/rest/completions_request.h"
+#include "server/rest/field_reader.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_reader.h"
 #include "server/rest/memory_hold.h"
@@ -1062,6 +1064,38 @@ void FuzzCompletionsBody(std::string_view bytes) {
   for (const v1::Sequence& prompt : request.prompts) RequireUtf8(prompt.text());
 }
 
+// The bodies of the routes that clients of other servers call.
+void FuzzClientBody(std::string_view body) {
+  FuzzedBudget memory(int64_t{1} << 20);
+  const auto read = [&](const auto& reader) {
+    server::rest::ClientRequest request;
+    server::rest::RestError error;
+    {
+      server::rest::MemoryHold hold(&memory);
+      nlohmann::json tree = nlohmann::json::object();
+      error = server::rest::ParseTree({body.data(), body.size()}, &hold, &tree);
+      server::rest::FieldReader fields(tree);
+      if (error.status.ok()) error = reader(&fields, server::calls::RequestLimits(), &request);
+    }
+    Require(memory.used() == 0, "memory is given back");
+    if (!error.status.ok()) return RequireRefusal(error.status);
+    std::string text;
+    Require(!request.append(&text).status.ok() || nlohmann::json::accept(text),
+            "an answer without results is JSON");
+  };
+  for (const auto reader : {server::rest::ReadOpenAiEmbeddings, server::rest::ReadEmbed,
+                            server::rest::ReadTokenize, server::rest::ReadDetokenize}) {
+    read(reader);
+  }
+  for (const char* const task : {"encoder", "classifier", "tagger", "translator", "reader"}) {
+    v1::ModelInfo model;
+    model.set_task(task);
+    read([&](auto* fields, const auto& limits, auto* request) {
+      return server::rest::ReadPipeline(model, fields, limits, request);
+    });
+  }
+}
+
 }  // namespace
 
 void FuzzRest(std::string_view bytes) {
@@ -1081,6 +1115,7 @@ void FuzzRest(std::string_view bytes) {
     FuzzJson(body, messages[kind]);
   } else if (kind == std::size(messages)) {
     FuzzCompletionsBody(body);
+    FuzzClientBody(body);
   } else {
     FuzzJson(body, &detokenize);
   }

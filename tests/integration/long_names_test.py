@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "testing"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 from http2 import Connection, field  # noqa: E402
+from http_routes import ROUTES  # noqa: E402
 from sru_server import SruServer  # noqa: E402
 from transports import either  # noqa: E402
 
@@ -87,27 +88,28 @@ class LongNamesTest(unittest.TestCase):
 
     def test_http(self):
         name = "x" * 129
-        body = {"model": name, "sequences": [{"text": "a"}]}
-        for method, path, data, field_name in (
-            ("GET", "/v1/models/" + name, None, "model"),
-            ("POST", "/v1/classify", body, "model"),
-            ("POST", "/v1/completions", {"model": name, "prompt": "a"}, "model"),
-            ("GET", "/v2/models/" + name, None, "name"),
-            ("GET", "/v2/models/trec/versions/" + name, None, "version"),
-            ("POST", "/v2/models/%s/infer" % name, {"inputs": []}, "model_name"),
-        ):
-            with self.subTest(path[:40]):
-                request = urllib.request.Request(
-                    "http://127.0.0.1:%d%s" % (self.server.port_of("HTTP"), path),
-                    data and json.dumps(data).encode(),
-                    {"Content-Type": "application/json"},
-                    method=method,
-                )
-                with self.assertRaises(urllib.error.HTTPError) as raised:
-                    urllib.request.urlopen(request, timeout=10)
-                with raised.exception as error:
-                    self.assertEqual(error.code, 400)
-                    self.check(error.read().decode(), field_name, 129)
+        for route in ROUTES:
+            for part, field_name in (("MODEL", route.names), ("VERSION", route.versions)):
+                if not field_name:
+                    continue
+                named = {"MODEL": "trec", "VERSION": "1", part: name}
+                path = route.path.replace("MODEL", named["MODEL"]).replace("VERSION", named["VERSION"])
+                data = route.body and json.dumps(route.body).replace("MODEL", named["MODEL"])
+                self.check_refusal(route.method, path, data, field_name)
+
+    def check_refusal(self, method, path, data, field_name):
+        with self.subTest(path[:40], field_name=field_name):
+            request = urllib.request.Request(
+                "http://127.0.0.1:%d%s" % (self.server.port_of("HTTP"), path),
+                data and data.encode(),
+                {"Content-Type": "application/json"},
+                method=method,
+            )
+            with self.assertRaises(urllib.error.HTTPError) as raised:
+                urllib.request.urlopen(request, timeout=10)
+            with raised.exception as error:
+                self.assertEqual(error.code, 400)
+                self.check(error.read().decode(), field_name, 129)
 
 
 if __name__ == "__main__":

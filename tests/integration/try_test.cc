@@ -129,6 +129,7 @@ TEST(TryTest, OtherCallsAreForTheirOwnPort) {
        std::vector<std::pair<std::string, std::string>>{{"POST", "/v1/encode"},
                                                         {"POST", "/v1/score"},
                                                         {"POST", "/v1/completions"},
+                                                        {"POST", "/v1/embeddings"},
                                                         {"GET", "/v1/models"},
                                                         {"GET", "/v1/models/trec"},
                                                         {"GET", "/v2/health/live"},

@@ -16,6 +16,8 @@ import unittest
 
 from server_process import HEALTH, SERVICE, TOKEN, Server, classify_request, inference_pb2, refusal
 
+from http_routes import ROUTES
+
 TEXT = "Where is Lake Titicaca ?"
 PAGE = "https://app.example.com"
 END = 0x80
@@ -175,7 +177,7 @@ class WebCallsTest(unittest.TestCase):
 
     def test_an_allowed_page_may_call_every_route(self):
         ask_first = {"Origin": PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-        for path in (SERVICE + "Classify", "/v1/classify", "/v1/completions", "/v2/models/trec/infer"):
+        for path in (SERVICE + "Classify", *{route.path.replace("MODEL", "trec") for route in ROUTES}):
             status, headers, body = self.ask(path, "", None, ask_first, token="", method="OPTIONS")
             self.assertEqual((status, body), (204, b""), path)
             self.assertNotIn("content-length", headers)

@@ -1,0 +1,88 @@
+"""No route over HTTP is forgotten: what /openapi.json describes stands in the table of docs/rest.md and in that of the tests
+(http_routes.py), and the other way round.
+
+    routes_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+from server_process import TOKEN, Server
+
+from http_routes import ROUTES
+
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "rest.md")
+
+
+def documented():
+    """The paths of the table of docs/rest.md: whole, or the beginnings of those that end with "...". One with NAME has the names that
+    follow in its row."""
+    with open(PAGE, encoding="utf-8") as file:
+        table = file.read().split("| route |")[1].split("\n\n")[0]
+    paths = []
+    for row in table.splitlines()[2:]:
+        spans = re.findall("`([^`]+)`", row.split("|")[1])
+        names = [span for span in spans if "/" not in span]
+        for span in spans:
+            path = span.split(" ")[-1]
+            if not path.startswith("/"):
+                continue
+            paths += [path.replace("NAME", name) for name in names] if "NAME" in path else [path.split("?")[0]]
+    return {path for path in paths if "METHOD" not in path}
+
+
+class RoutesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with Server() as server:
+            with urllib.request.urlopen("http://127.0.0.1:%d/openapi.json" % server.http_port, timeout=30) as answer:
+                cls.described = json.load(answer)["paths"]
+
+    def test_the_page_has_every_route(self):
+        page = documented()
+        begins = [path[: -len("...")] for path in page if path.endswith("...")]
+        whole = {path for path in page if not path.endswith("...")}
+        missing = [path for path in self.described if path not in whole and not any(path.startswith(begin) for begin in begins)]
+        self.assertEqual(missing, [], "not in the table of docs/rest.md")
+        self.assertEqual(sorted(whole - {"/openapi.json"} - self.described.keys()), [], "only in the table of docs/rest.md")
+        for begin in begins:
+            self.assertTrue(any(path.startswith(begin) for path in self.described.keys() - whole), begin)
+
+    def test_the_tests_have_every_route(self):
+        def row(method, path):
+            return "%s %s" % (method, re.sub(r"\{version\}", "VERSION", re.sub(r"\{(name|model)\}", "MODEL", path)))
+
+        described = {row(method.upper(), path) for path, methods in self.described.items() for method in methods}
+        rows = {"%s %s" % (route.method, route.path) for route in ROUTES}
+        self.assertEqual(sorted(described - rows), [], "not in tests/testing/http_routes.py")
+        self.assertEqual(sorted(rows - described), [], "only in tests/testing/http_routes.py")
+
+    def test_every_route_asks_for_a_token(self):
+        with tempfile.TemporaryDirectory() as directory:
+            tokens = os.path.join(directory, "tokens")
+            with open(tokens, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write("somebody %s\n" % TOKEN)
+            server = Server("--auth_tokens_file=" + tokens)
+        self.addCleanup(server.stop)
+        for route in ROUTES:
+            with self.subTest(route.path, method=route.method):
+                request = urllib.request.Request(
+                    "http://127.0.0.1:%d%s" % (server.http_port, route.path.replace("MODEL", "trec").replace("VERSION", "1")),
+                    None if route.method == "GET" else json.dumps(route.body or {}).encode(),
+                    {"Content-Type": "application/json"},
+                    method=route.method,
+                )
+                with self.assertRaises(urllib.error.HTTPError) as raised:
+                    urllib.request.urlopen(request, timeout=30)
+                with raised.exception as error:
+                    self.assertIn(error.code, (401, 403))  # DeepL's and LibreTranslate's APIs have 403
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
