@@ -79,7 +79,7 @@ server/calls/bounds      | server/base base proto                               
 server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 1750 750
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
-server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1450 1150
+server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1500 1150
                          | server/base models base                                            |
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1200
 server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4350 2200
@@ -161,12 +161,12 @@ tests/interop            | tests/testing server/rpc server/door server/transport
                          | server/calls server/base                                           |
 tests/markup             | base server/translation                                            | absl                     | 0 450
 tests/simulation         | tests/testing server/batching server/base                          | absl                     | 0 1150
-tests/deploy             | tests/testing client base                                          | absl                     | 0 2550
+tests/deploy             | tests/testing client base                                          | absl                     | 0 3000
 tests/chaos              | tests/testing server server/base bench base                        | absl protobuf            | 0 2950
 .                        |                                                                    |                          | 100 0
 .ci                      |                                                                    |                          | 250 0
-cmake                    |                                                                    |                          | 600 0
-deploy                   |                                                                    |                          | 500 0
+cmake                    |                                                                    |                          | 650 0
+deploy                   |                                                                    |                          | 650 0
 scripts                  |                                                                    |                          | 3800 1200
 client/python            |                                                                    |                          | 3700 2250
 models/exporter          |                                                                    |                          | 3900 0

@@ -16,7 +16,7 @@
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
 #          published package's operator; h2load for scripts/report.py
 #   deploy Prometheus (its service, on port 9090, starts where there is systemd), kubectl, buildah, and
-#          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
+#          kubernetes-validate and Helm's library from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
 #   clients  clients that others wrote, from PyPI in .cache/clients-venv: the tests of tests/clients skip without
 #          them
 #   bulk   Java, and Spark, Ray and Beam from PyPI in .cache/bulk-venv and .cache/beam-venv (1.9 GB), for tests/bulk

@@ -3,29 +3,25 @@
 Runs itself in the virtual environment that scripts/deps.sh deploy makes; skipped where there is none.
 """
 
-import os
 import sys
 import unittest
 
 import running
 
-VENV = os.path.join(running.ROOT, ".cache", "deploy-venv", "bin", "python")
-try:
-    import kubernetes_validate
-except ImportError:
-    if not os.path.exists(VENV) or os.environ.get("SRU_IN_VENV"):
-        running.skip("no kubernetes-validate in .cache/deploy-venv (scripts/deps.sh deploy)")
-    os.environ["SRU_IN_VENV"] = "1"
-    os.execv(VENV, [VENV, "-B"] + sys.argv)
+kubernetes_validate = running.in_venv("kubernetes_validate")
 
 from manifests import kustomize, load_all
 
-OVERLAYS = ("cpu", "cpu-tls", "gpu")
+OVERLAYS = ("cpu", "cpu-keda", "cpu-tls", "cpu-tls-auth", "gpu")
+# Groups whose definitions the package does not have: CustomResourcesTest checks them.
+CUSTOM = ("keda.sh", "gateway.networking.k8s.io", "monitoring.coreos.com")
 # The oldest version that deploy/README.md asks for, and the newest that the package knows.
 VERSIONS = ["1.30", kubernetes_validate.latest_version()]
 
 
 def validate(resource, version):
+    if resource["apiVersion"].startswith(CUSTOM):
+        return
     kubernetes_validate.validate(resource, version, strict=True)
 
 
@@ -36,6 +32,11 @@ class SchemaTest(unittest.TestCase):
                 for version in VERSIONS:
                     with self.subTest(overlay=overlay, resource=key, version=version):
                         validate(resource, version)
+
+    def test_files_beside_the_overlays(self):
+        for path in (("examples", "auth-secret.yaml"), ("monitoring", "servicemonitor.yaml")):
+            for version in VERSIONS:
+                validate(load_all(*path)[0], version)
 
     def test_the_validator_finds_mistakes(self):
         for change in (
@@ -118,6 +119,47 @@ class CustomResourcesTest(unittest.TestCase):
             {"groups": [{"name": str, "interval": str, "rules": [rule]}]},
             "PrometheusRule.spec",
         )
+
+    def test_service_monitor(self):
+        service, monitor = load_all("monitoring", "servicemonitor.yaml")
+        self.check(
+            monitor["spec"],
+            {
+                "jobLabel": str, "selector": {"matchLabels": None},
+                "endpoints": [{"port": str, "path": str, "interval": str, "scrapeTimeout": str}],
+            },
+            "ServiceMonitor.spec",
+        )
+        self.assertLessEqual(monitor["spec"]["selector"]["matchLabels"].items(), service["metadata"]["labels"].items())
+        self.assertEqual([port["name"] for port in service["spec"]["ports"]], [each["port"] for each in monitor["spec"]["endpoints"]])
+
+    def test_keda(self):
+        # Fields of keda.sh's scaledobject_types.go; a trigger's metadata are texts.
+        scaled = kustomize("overlays", "cpu-keda")["ScaledObject", "sru-server"]
+        self.check(
+            scaled["spec"],
+            {
+                "scaleTargetRef": {"name": str}, "minReplicaCount": int, "maxReplicaCount": int, "pollingInterval": int,
+                "cooldownPeriod": int, "advanced": {"horizontalPodAutoscalerConfig": {"behavior": None}},
+                "triggers": [{"type": str, "metricType": str, "metadata": None}],
+            },
+            "ScaledObject.spec",
+        )
+        for trigger in scaled["spec"]["triggers"]:
+            self.assertTrue(all(isinstance(value, str) for value in trigger["metadata"].values()), trigger)
+        # The behavior is that of an autoscaler, whose schema there is.
+        scaler = kustomize("overlays", "cpu")["HorizontalPodAutoscaler", "sru-server"]
+        scaler["spec"]["behavior"] = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        validate(scaler, VERSIONS[-1])
+
+    def test_routes(self):
+        routes = kustomize("gateway")
+        ports = {port["port"] for port in kustomize("overlays", "cpu")["Service", "sru-server"]["spec"]["ports"]}
+        for kind in ("GRPCRoute", "HTTPRoute"):
+            self.assertEqual(routes[kind, "sru-server"]["apiVersion"], "gateway.networking.k8s.io/v1")
+            rule = {"backendRefs": [{"name": str, "port": int}], **({"timeouts": {"request": str}} if kind == "HTTPRoute" else {})}
+            self.check(routes[kind, "sru-server"]["spec"], {"parentRefs": [{"name": str}], "rules": [rule]}, kind)
+            self.assertIn(routes[kind, "sru-server"]["spec"]["rules"][0]["backendRefs"][0]["port"], ports)
 
     def test_kserve(self):
         runtime, = load_all("kserve", "servingruntime.yaml")

@@ -5,6 +5,7 @@ kubernetes_test.py FOLDER_WITH_THE_PROGRAMS
 
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -210,6 +211,54 @@ class ManifestsTest(unittest.TestCase):
         with running.Server(BINARIES) as server:
             running.get("http://%s/readyz" % server.metrics_address)
         self.check_env(container)
+
+    def test_tokens_and_keys_come_from_a_secret(self):
+        container, = kustomize("overlays", "cpu-tls-auth")["Deployment", "sru-server"]["spec"]["template"]["spec"]["containers"]
+        self.check_env(container)
+        env = self.env(container)
+        self.assertIn("SRU_TLS_CERT", env)
+        secret, = load_all("examples", "auth-secret.yaml")
+        for name in ("SRU_AUTH_TOKENS_FILE", "SRU_STATE_KEY_FILE"):
+            folder, key = os.path.split(env[name])
+            self.assertIn(folder, [mount["mountPath"] for mount in container["volumeMounts"]])
+            self.assertIn(key, secret["stringData"])
+        # The server refuses the example as it is and takes it with tokens and keys of one's own.
+        with tempfile.TemporaryDirectory() as folder:
+            files = {"SRU_AUTH_TOKENS_FILE": os.path.join(folder, "tokens"), "SRU_STATE_KEY_FILE": os.path.join(folder, "state_keys")}
+
+            def write(own):
+                for path in files.values():
+                    text = secret["stringData"][os.path.basename(path)]
+                    if own:
+                        text = re.sub("CHANGE-ME", lambda _: secrets.token_urlsafe(32), text)
+                    with open(path, "w", encoding="utf-8") as file:
+                        file.write(text)
+                    os.chmod(path, 0o440)
+
+            write(own=False)
+            for variable in files:
+                done = running.run(
+                    os.path.join(BINARIES, "sru_server"), "--model_repository=" + running.MODELS, "--listen=127.0.0.1:0",
+                    env={variable: files[variable]})
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("--" + variable.removeprefix("SRU_").lower(), done.stderr)
+            write(own=True)
+            with running.Server(BINARIES, files):
+                pass
+
+    def test_keda_scales_to_zero_by_a_signal_that_needs_no_pod(self):
+        objects = kustomize("overlays", "cpu-keda")
+        self.assertNotIn(("HorizontalPodAutoscaler", "sru-server"), objects)
+        scaled = objects["ScaledObject", "sru-server"]["spec"]
+        self.assertEqual(scaled["scaleTargetRef"]["name"], objects["Deployment", "sru-server"]["metadata"]["name"])
+        self.assertEqual(scaled["minReplicaCount"], 0)
+        queries = [trigger["metadata"]["query"] for trigger in scaled["triggers"] if trigger["type"] == "prometheus"]
+        with running.Server(BINARIES) as server:
+            server.load()
+            ours = server.metrics()
+        named = [set(re.findall(r"\b(?:sru|envoy)_\w+", query)) - {"envoy_http_conn_manager_prefix"} for query in queries]
+        self.assertTrue(all(name in ours for names in named[:-1] for name in names), named)
+        self.assertFalse(named[-1] & set(ours), "the last one must not be the server's own")
 
     def test_kserve(self):
         runtime, = load_all("kserve", "servingruntime.yaml")

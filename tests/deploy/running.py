@@ -43,6 +43,18 @@ def need_module(name):
         skip("this Python has no module %s (%s; scripts/deps.sh deploy)" % (name, sys.executable))
 
 
+def in_venv(name):
+    """The module of the virtual environment that scripts/deps.sh deploy makes, in which the test starts again; skips without it."""
+    venv = os.path.join(ROOT, ".cache", "deploy-venv", "bin", "python")
+    try:
+        return __import__(name)
+    except ImportError:
+        if not os.path.exists(venv) or os.environ.get("SRU_IN_VENV"):
+            skip("no %s in .cache/deploy-venv (scripts/deps.sh deploy)" % name)
+    os.environ["SRU_IN_VENV"] = "1"
+    os.execv(venv, [venv, "-B"] + sys.argv)
+
+
 def read(*path):
     with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
         return file.read()
