@@ -8,7 +8,7 @@ MODEL_REPOSITORY ?= models/pretrained
 FORMATTED := $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build programs demo serve test bench gpu_prefix lint format clean
+.PHONY: help deps build programs demo serve test bench gpu_prefix wheel deb lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z_]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,13 @@ gpu_prefix:  ## an installation for a GPU machine, at most 68 MB: build-gpu_pref
 	@cmake --preset gpu_prefix
 	@cmake --build --preset gpu_prefix -j $(JOBS)
 	@scripts/gpu_prefix.sh --with=$(WITH) build-gpu_prefix
+
+wheel: programs  ## make the Python package sru-server in build/packages
+	@deploy/make_wheel.py $(BUILD)
+
+deb: programs  ## make a package for this Debian or Ubuntu in build/packages
+	@scripts/deps.sh packages
+	@cd $(BUILD) && cpack -G DEB
 
 lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: not of tests; SINCE=COMMIT: what changed)
 	@scripts/deps.sh lint

@@ -87,6 +87,8 @@ mkdir -p "$out"/{usr/bin,usr/local/bin,usr/share/doc,etc,proc,sys,dev,tmp,var/li
 chmod 1777 "$out/tmp"
 cp -a "$prefix"/bin/. "$out/usr/local/bin/"
 cp -a "$prefix"/share/sru/models "$out/models"
+mkdir -p "$out/usr/local/share/sru"
+ln -s /models "$out/usr/local/share/sru/models"  # where sru_server --demo looks
 [ ! -d "$prefix/share/doc" ] || cp -a "$prefix"/share/doc/. "$out/usr/share/doc/"
 for link in bin lib lib64; do
   mkdir -p "$out/usr/$link"

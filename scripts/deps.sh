@@ -2,7 +2,7 @@
 # Installs the packages of the distribution that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
 #
 #   scripts/deps.sh [--print] [GROUP...]      groups: build cpp_client test lint fuzz full bench deploy clients bulk languages
-#                                             machine arm64; default: build
+#                                             machine packages arm64; default: build
 #
 #   --print  prints the names of the packages and installs nothing
 #   build  compiler, build tools and libraries; curl, openssl and python3-venv, which the first pages use
@@ -22,6 +22,7 @@
 #   bulk   Java, and Spark, Ray and Beam from PyPI in .cache/bulk-venv and .cache/beam-venv (1.9 GB), for tests/bulk
 #   languages  gRPC for Go, Java and Ruby, for tests/interop/languages_test.py
 #   machine  what scripts/fresh_machine.sh needs to make a machine
+#   packages  what makes a Debian package (`make deb`)
 #   arm64  what scripts/arm64.sh needs in addition to `build`
 set -euo pipefail
 
@@ -45,6 +46,7 @@ bulk=(python3-venv default-jre-headless)
 languages=(golang-go golang-google-grpc-dev golang-goprotobuf-dev protoc-gen-go-grpc ruby-grpc default-jdk-headless libgrpc-java
   libnetty-java libperfmark-java libprotobuf-java protobuf-compiler-grpc-java-plugin)
 machine=(debootstrap git util-linux)
+packages=(dpkg-dev)
 arm64=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap)
 # kubectl also comes in packages with other names, and Ubuntu has none.
 if ! command -v kubectl >/dev/null && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
@@ -71,6 +73,7 @@ for group in "${@:-build}"; do
     bulk) wanted+=("${bulk[@]}") ;;
     languages) wanted+=("${languages[@]}") ;;
     machine) wanted+=("${machine[@]}") ;;
+    packages) wanted+=("${packages[@]}") ;;
     arm64) wanted+=("${arm64[@]}") ;;
     -h | --help)
       sed -n '2,26s/^# \{0,1\}//p' "$0"
@@ -78,7 +81,7 @@ for group in "${@:-build}"; do
       ;;
     *)
       echo "deps: unknown group '$group', expected build, cpp_client, test, lint, fuzz, full, bench, deploy," \
-        "clients, bulk, languages, machine or arm64" >&2
+        "clients, bulk, languages, machine, packages or arm64" >&2
       exit 2
       ;;
   esac

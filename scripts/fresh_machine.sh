@@ -2,12 +2,13 @@
 # Tries what is committed here on a fresh machine: it makes a new Debian or Ubuntu in a folder of its own with a new clone in it, and
 # runs the README's two commands there, `make demo` and `make test`. Prints their output, and how long each step took.
 #
-#   scripts/fresh_machine.sh SUITE [--pages | --command=COMMAND] [--root=DIR] [--keep]
+#   scripts/fresh_machine.sh SUITE [--pages | --command=COMMAND] [--files=DIR] [--root=DIR] [--keep]
 #
 #   SUITE      bookworm (Debian 12), trixie (13), noble (Ubuntu 24.04)
 #   --pages    runs `make demo`, the README's first calls and docs/production.md, as a newcomer would; each block's seconds
 #              are printed, too
 #   --command  runs this instead of the two commands, in the clone, with bash
+#   --files    copies the files of this folder into the clone's build/
 #   --root     where the machine is made; default: build/fresh_machine/SUITE. A machine that --keep left there is used
 #              again, with a new clone, and kept again.
 #   --keep     keeps the machine's folder at the end; default: removes it
@@ -28,11 +29,11 @@ wrong_usage() {
 
 # The braces make bash read the script as a whole before it runs, because a checkout may change in the hour that it takes.
 {
-suite='' keep='' root='' commands=() steps=()
+suite='' keep='' root='' files='' commands=() steps=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help)
-      sed -n '2,18s/^# \{0,1\}//p' "$0"
+      sed -n '2,19s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     --command=?*) commands=("${argument#*=}") steps=("${argument#*=}") ;;
@@ -45,6 +46,7 @@ for argument in "$@"; do
         "apt-get -qq install -y --no-install-recommends python3-torch >build/torch.log"
         "scripts/run_page.py docs/production.md --with=network --timeout=600")
       ;;
+    --files=?*) files=${argument#*=} ;;
     --root=?*) root=${argument#*=} ;;
     --keep) keep=yes ;;
     bookworm | trixie | noble)
@@ -58,6 +60,7 @@ done
 [ -n "$suite" ] || wrong_usage "SUITE: expected bookworm, trixie or noble, found none"
 [ ${#commands[@]} -gt 0 ] || { commands=("make demo" "make test") steps=("make demo" "make test"); }
 
+[ -z "$files" ] || [ -d "$files" ] || fail "--files: expected a folder, found $files"
 source=$(readlink -f "$(dirname "$0")/..")
 root=$(realpath -m "${root:-$source/build/fresh_machine/$suite}")
 mark=$root/etc/sru_fresh_machine # its suite; there when the machine is complete
@@ -183,6 +186,7 @@ fi
 echo "fresh_machine: commit $revision"
 rm -rf "$root/root/sru_server"
 git clone --quiet --depth=1 "file://$source" "$root/root/sru_server"
+[ -z "$files" ] || { mkdir "$root/root/sru_server/build" && cp -L "$files"/* "$root/root/sru_server/build/"; }
 for i in "${!commands[@]}"; do
   in_machine "${steps[i]}" "${commands[i]}"
 done

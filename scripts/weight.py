@@ -42,7 +42,7 @@ PAGES = {
     "docs/operations.md": 5500,
     "docs/security.md": 3000,
     "docs/reliability.md": 1600,
-    "deploy/README.md": 1200,
+    "deploy/README.md": 1300,
     "models/FORMAT.md": 4700,
     "ARCHITECTURE.md": 4000,
     "CONTRIBUTING.md": 2500,

@@ -2,13 +2,19 @@
 // --help; 1 for a wrong start or a drain that ran out of time; 128 + signal when a second signal
 // cuts the drain short.
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -70,6 +76,24 @@ void PrintAddresses(const Server& server) {
   }
   std::puts(line.c_str());
   std::fflush(stdout);
+}
+
+// Tells systemd how far a service of Type=notify is (sd_notify(3)). Does nothing without systemd.
+void TellSystemd(absl::string_view state) {
+  const char* const name = std::getenv("NOTIFY_SOCKET");
+  sockaddr_un address = {};
+  const size_t length = name == nullptr ? 0 : std::strlen(name);
+  if (length == 0 || length >= std::size(address.sun_path)) return;
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, name, length);
+  if (name[0] == '@') address.sun_path[0] = '\0';  // a name that is no file's
+  const int out = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (out < 0 ||
+      sendto(out, state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<sockaddr*>(&address),
+             static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length)) < 0) {
+    LogWarning(absl::StrCat("cannot tell systemd ", state, ": ", std::strerror(errno)));
+  }
+  if (out >= 0) close(out);
 }
 
 // What the process does with SIGTERM, SIGINT and SIGHUP, on a thread of its own, so that they are
@@ -176,6 +200,9 @@ int Main(int argc, char** argv) {
   for (const std::string& warning : flags.UnknownVariables(environ)) LogWarning(warning);
   if (!parsed.ok()) return Fail(parsed);
   if (absl::Status status = ValidateOptions(options); !status.ok()) return Fail(status);
+  if (absl::Status status = lifecycle::UseBundledModels(&options.models); !status.ok()) {
+    return Fail(status);
+  }
 
   // The distributions' Abseil looks for deadlocks at each lock; gRPC takes many of them per call.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -205,7 +232,9 @@ int Main(int argc, char** argv) {
   if (absl::Status status = WriteAddressFile(options.address_file, address); !status.ok()) {
     return Fail(status);
   }
+  TellSystemd("READY=1");
   signals->AwaitDrain();
+  TellSystemd("STOPPING=1");
   RemoveAddressFile(options.address_file, address);
   const absl::Time end = SteadyNow() + options.drain_timeout;
   const bool complete = (*server)->Drain();

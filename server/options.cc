@@ -15,8 +15,9 @@ namespace {
 
 // The flags that --help shows. --help=all shows every flag.
 constexpr absl::string_view kFirstFlags[] = {
-    "model_repository", "model", "model_control",    "listen",   "http_listen", "metrics_listen",
-    "backend",          "dtype", "max_batch_tokens", "tls_cert", "tls_key",     "auth_tokens_file"};
+    "model_repository", "model",   "demo",  "model_control",    "listen",   "http_listen",
+    "metrics_listen",   "backend", "dtype", "max_batch_tokens", "tls_cert", "tls_key",
+    "auth_tokens_file"};
 
 void AddFrontDoorFlags(Options* options, Flags* flags) {
   flags->AddParsed("listen", &options->listen, options->listen.ToString(), ParseListenAddress,
@@ -166,7 +167,8 @@ std::string HelpText(bool all) {
   AddFlags(&defaults, &flags);
   return absl::StrCat(
       "sru_server: serves Simple Recurrent Unit models over gRPC and HTTP.\n\n"
-      "  sru_server --model_repository=models/pretrained\n\n"
+      "  sru_server --model_repository=models/pretrained\n"
+      "  sru_server --demo\n\n"
       "Ask it with sru_client, or from any language with proto/sru/v1/inference.proto.\n"
       "SIGTERM drains: not ready first, then calls in flight are answered, then exit.\n"
       "SIGHUP checks the repository (if it polls) and the files of TLS and tokens at once.\n"

@@ -70,6 +70,14 @@ TEST(OptionsTest, DefaultsNeedOnlyARepository) {
   EXPECT_TRUE(options->batching.engine.batcher.admission_by_deadline);
 }
 
+TEST(OptionsTest, TheDemoNeedsNoRepository) {
+  Options options;
+  options.models.demo = true;
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.models.directories = {{"trec", "models/trec/1"}};
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--demo: has a meaning only without --model"));
+}
+
 // Whatever the machine has: a server on the processor leaves a GPU's driver alone.
 TEST(OptionsTest, TheVersionNamesTheBackendsOfTheBuild) {
   EXPECT_THAT(

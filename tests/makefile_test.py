@@ -14,6 +14,8 @@ class MakefileTest(unittest.TestCase):
         for goal, expected in (
             ("demo", PROGRAMS),
             ("serve", PROGRAMS),
+            ("wheel", PROGRAMS),
+            ("deb", PROGRAMS),
             ("bench", ["sru_bench kernel_benchmarks"]),
             ("gpu_prefix", ["--preset gpu_prefix"]),  # CMakePresets.json has its targets
             ("lint", []),

@@ -1,7 +1,11 @@
 #include "server/lifecycle/model_options.h"
 
+#include <filesystem>
 #include <set>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -63,10 +67,13 @@ absl::StatusOr<std::vector<models::ModelLocation>> ModelOptions::Locations() con
 void AddFlags(ModelOptions* options, Flags* flags) {
   flags->Add("model_repository", &options->repository,
              "Directory of the models: <model>/<version>/, as models/FORMAT.md "
-             "describes. Required without --model.");
+             "describes. Required without --model and --demo.");
   flags->AddParsed("model", &options->directories, "", ParseDirectories,
                    "NAME:DIR, or several separated by commas: serves the files in DIR as "
                    "version 1 of the model NAME, without a repository.");
+  flags->Add("demo", &options->demo,
+             "Serves the bundled models, which were installed with the program, in place of "
+             "--model_repository.");
   flags->AddChoice<ModelControl>(
       "model_control", &options->control,
       {{"static", ModelControl::kStatic},
@@ -94,10 +101,14 @@ absl::Status ValidateModelOptions(const ModelOptions& options) {
   if (!options.directories.empty() && options.control != ModelControl::kStatic) {
     return absl::InvalidArgumentError("--model: has a meaning only with --model_control=static");
   }
-  if (options.repository.empty() && options.directories.empty()) {
+  if (!options.directories.empty() && options.demo) {
+    return absl::InvalidArgumentError("--demo: has a meaning only without --model");
+  }
+  if (options.repository.empty() && options.directories.empty() && !options.demo) {
     return absl::InvalidArgumentError(
         "--model_repository: expected the directory with the models, found nothing; give "
-        "--model_repository=DIR, set SRU_MODEL_REPOSITORY, or name one model by --model=NAME:DIR");
+        "--model_repository=DIR, set SRU_MODEL_REPOSITORY, name one model by --model=NAME:DIR, or "
+        "serve the bundled models with --demo");
   }
   if (!options.load_models.empty() && options.control != ModelControl::kExplicit) {
     return absl::InvalidArgumentError(
@@ -111,6 +122,27 @@ absl::Status ValidateModelOptions(const ModelOptions& options) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status UseBundledModels(ModelOptions* options) {
+  if (!options->demo) return absl::OkStatus();
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    return absl::NotFoundError(
+        absl::StrCat("--demo: cannot find this program: /proc/self/exe: ", error.message()));
+  }
+  std::vector<std::string> places;
+  // Of an installation, and of a checkout's folder build/.
+  for (const char* place : {"../share/sru/models", "../../models/pretrained"}) {
+    places.push_back((program.parent_path() / place).lexically_normal().string());
+    if (!std::filesystem::is_directory(places.back(), error)) continue;
+    options->repository = places.back();
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("--demo: expected the bundled models in ",
+                                          absl::StrJoin(places, " or "),
+                                          ", found neither; give --model_repository=DIR"));
 }
 
 }  // namespace sru::server::lifecycle

@@ -22,6 +22,8 @@ struct ModelDirectory {
 
 struct ModelOptions {
   std::string repository;
+  // Makes UseBundledModels() set the repository.
+  bool demo = false;
   // Served in place of a repository, unless empty.
   std::vector<ModelDirectory> directories;
   ModelControl control = ModelControl::kStatic;
@@ -40,6 +42,10 @@ void AddFlags(ModelOptions* options, Flags* flags);
 
 // kInvalidArgument names the flag.
 absl::Status ValidateModelOptions(const ModelOptions& options);
+
+// With --demo, sets the repository to the models that were installed with this program.
+// kNotFound names the folders where they are expected.
+absl::Status UseBundledModels(ModelOptions* options);
 
 }  // namespace sru::server::lifecycle
 

@@ -69,7 +69,7 @@ class ArgumentsTest(unittest.TestCase):
     def test_help_names_every_option(self):
         done = run("--help")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ("bookworm", "trixie", "noble", "--command", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
+        for word in ("bookworm", "trixie", "noble", "--command", "--files", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
             self.assertIn(word, done.stdout)
 
     def test_ubuntu_needs_its_keys(self):
@@ -86,6 +86,7 @@ class ArgumentsTest(unittest.TestCase):
         self.assertIn("expected one SUITE, found bookworm and trixie", self.refused("bookworm", "trixie"))
         self.assertIn("unexpected argument '--kep'", self.refused("bookworm", "--kep"))
         self.assertIn("unexpected argument '--command='", self.refused("bookworm", "--command="))
+        self.assertIn("--files: expected a folder, found /nowhere", self.refused("bookworm", "--files=/nowhere"))
 
     def test_removes_no_folder_that_it_did_not_make(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -130,8 +131,13 @@ class MachineTest(unittest.TestCase):
 
     def test_runs_a_command_in_a_clone_and_leaves_nothing(self):
         left_running = "sleep 1000.%d" % os.getpid()
+        files = tempfile.TemporaryDirectory()
+        self.addCleanup(files.cleanup)
+        with open(os.path.join(files.name, "package"), "w", encoding="ascii") as file:
+            file.write("here\n")
         done = self.run_in(
-            "test -e README.md; echo process 1 is $PPID; trap; %s & echo in $PWD; test ! -e %s" % (left_running, self.root)
+            "test -e README.md; test $(<build/package) = here; echo process 1 is $PPID; trap; %s & echo in $PWD; test ! -e %s" % (left_running, self.root),
+            "--files=" + files.name,
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("process 1 is 1\n", done.stdout)

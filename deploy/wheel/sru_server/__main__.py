@@ -1,0 +1,3 @@
+from sru_server import main
+
+main()
