@@ -33,7 +33,7 @@ PAGES = {
     "docs/README.md": 300,
     "docs/production.md": 900,
     "docs/rest.md": 1850,
-    "docs/open_inference.md": 1220,
+    "docs/open_inference.md": 1350,
     "docs/bulk.md": 800,
     "docs/clients.md": 800,
     "docs/translation.md": 900,

@@ -663,6 +663,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.asks_for_tokens = !options_.security.auth_tokens_file.empty();
     gateway.memory = &inflight_budget_;
     gateway.limits = LimitsFrom(options_);
+    gateway.max_body_bytes = static_cast<size_t>(options_.rpc.max_message_bytes);
     gateway.readers = &readers_;
     gateway.more = text_routes_;
     gateway.page_hosts = options_.http.status_page_hosts;
@@ -682,6 +683,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       if (info.has_box) gateway.only.push_back(calls::HttpPathOf(info));
     }
     gateway.only.insert(gateway.only.end(), std::begin(kTextBoxPaths), std::end(kTextBoxPaths));
+    gateway.max_body_bytes = http::HttpServer::Limits().max_body_bytes;
     gateway.max_calls = kPageCalls;
     gateway.max_timeout = kPageTimeout;
     gateway.authenticate =

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/inflater.h"
 #include "server/base/retry.h"
-#include "server/door/inflater.h"
 
 namespace sru::server::door {
 namespace {
@@ -62,7 +62,7 @@ absl::Status MessageReader::BeginMessage() {
     return absl::InternalError("a message is marked as compressed, and there is no grpc-encoding");
   }
   if (absl::Status status = Charge(Inflater::kStateBytes); !status.ok()) return status;
-  inflater_ = std::make_unique<Inflater>(encoding_ == Encoding::kGzip, max_bytes_);
+  inflater_ = std::make_unique<Inflater>(encoding_ == Encoding::kGzip);
   return absl::OkStatus();
 }
 
@@ -89,15 +89,18 @@ absl::Status MessageReader::TakeBody(absl::string_view bytes) {
   if (inflater_ != nullptr) {
     while (!bytes.empty() || inflater_->has_more()) {
       absl::Status status = inflater_->Add(&bytes, &message_);
+      const auto unpacked = static_cast<int64_t>(message_.size());
+      if (status.ok() && unpacked > max_bytes_) status = TooLarge(unpacked, max_bytes_);
       if (status.ok()) {
-        status = Charge(Inflater::kStateBytes + static_cast<int64_t>(message_.size()));
+        status = Charge(Inflater::kStateBytes + unpacked);
       }
       if (!status.ok()) return status;
     }
     if (!complete_) return absl::OkStatus();
-    const absl::Status end = inflater_->End();
+    const bool ended = inflater_->ended();
     inflater_.reset();
-    return end;
+    if (ended) return absl::OkStatus();
+    return absl::InternalError("a compressed message ends too early");
   }
   if (at_once && size_ <= kCopiedBytes) {
     message_ = absl::Cord(bytes);

@@ -20,9 +20,11 @@
 #include "server/door/memory_count.h"
 #include "server/door/request_head.h"
 
-namespace sru::server::door {
-
+namespace sru::server {
 class Inflater;
+}
+
+namespace sru::server::door {
 
 // The refusal of bytes for which there is no memory now.
 absl::Status NoMemoryToReceive();

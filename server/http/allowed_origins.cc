@@ -21,7 +21,7 @@ constexpr char kAny[] = "*";
 // do not know "*", and it never covers Authorization, so the headers that the protocols need are
 // listed as well.
 constexpr char kRequestHeaders[] =
-    "Authorization, Content-Type, Connect-Protocol-Version, Connect-Timeout-Ms, "
+    "Authorization, Content-Type, Content-Encoding, Connect-Protocol-Version, Connect-Timeout-Ms, "
     "Connect-Accept-Encoding, Grpc-Timeout, X-Grpc-Web, X-User-Agent, X-Request-Id, "
     "X-Request-Timeout-Ms, Traceparent, Inference-Header-Content-Length, *";
 constexpr char kAnswerHeaders[] =

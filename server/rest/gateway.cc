@@ -31,6 +31,7 @@
 #include "server/rest/guard.h"
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
+#include "server/rest/packed_body.h"
 #include "server/rest/route.h"
 #include "server/rest/web_protocol.h"
 #include "server/telemetry/request_id.h"
@@ -205,6 +206,11 @@ struct Gateway::State {
       }
     }
     if (!route.content_types.empty()) {
+      if (absl::Status status = CheckBodyEncoding(request); !status.ok()) {
+        RestError error(status, 415);
+        error.headers.emplace_back("Accept-Encoding", kBodyEncodings);
+        return error;
+      }
       if (absl::Status status = CheckContent(request, route); !status.ok()) {
         return {status, 415};
       }
@@ -223,11 +229,6 @@ struct Gateway::State {
   }
 
   static absl::Status CheckContent(const http::PageRequest& request, const Route& route) {
-    const std::string encoding = absl::AsciiStrToLower(request.header("content-encoding"));
-    if (!encoding.empty() && encoding != "identity") {
-      return InvalidArgument("Content-Encoding: expected none, found '", encoding.substr(0, 32),
-                             "': the server unpacks nothing");
-    }
     const std::string* const header = request.headers.Find("content-type");
     // A method can be called by several protocols, and only the type tells them apart.
     if (header == nullptr && !IsWebCall(route.error_form)) return absl::OkStatus();
@@ -297,7 +298,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     http_->OnGone([weak = weak_from_this()] {
       if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
     });
-    if (body_bytes <= kLongBody || state_->options.readers == nullptr) return Run();
+    // A short body may unpack to a long one.
+    const bool is_short = body_bytes <= kLongBody && !IsPacked(http_->request());
+    if (is_short || state_->options.readers == nullptr) return Run();
     state_->options.readers->Post(ReaderKey(), [self = shared_from_this()] {
       const Interruption interruption([&self] { return self->IsUnwanted(); });
       if (!self->http_->gone()) self->Run();
@@ -480,7 +483,15 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
     if (!body.ok()) return Refuse(BodyError(body.status()));
     body_ = *std::move(body);
-    FailIfThrown([this] { match_.route->handle(shared_from_this()); });
+    FailIfThrown([this] {
+      const Route& route = *match_.route;
+      if (route.max_body() > 0 && IsPacked(http_->request())) {
+        const size_t most = std::min(state_->options.max_body_bytes, route.max_body());
+        const RestError error = UnpackBody(http_->request(), most, memory_.get(), &body_);
+        if (!error.status.ok()) return Fail(error);
+      }
+      route.handle(shared_from_this());
+    });
   }
 
   static absl::Duration TimeoutOf(const State& state, const http::PageRequest& request,

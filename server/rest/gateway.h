@@ -18,7 +18,9 @@
 #ifndef SRU_SERVER_REST_GATEWAY_H_
 #define SRU_SERVER_REST_GATEWAY_H_
 
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,6 +62,8 @@ class Gateway {
     calls::ByteBudget* memory = nullptr;
     // The same as the methods have.
     calls::RequestLimits limits;
+    // Of a body, unpacked. What arrives is bounded by the port.
+    size_t max_body_bytes = std::numeric_limits<size_t>::max();
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and
     // its requests.
     SideThreads* readers = nullptr;

@@ -1,5 +1,6 @@
 #include "server/rest/gateway.h"
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <initializer_list>
@@ -30,6 +31,7 @@
 #include "server/rest/web_protocol.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/testing/fake_methods.h"
+#include "tests/testing/marian_files.h"
 #include "tests/testing/plain_rest_call.h"
 #include "tests/testing/poll.h"
 
@@ -40,6 +42,7 @@ using ::nlohmann::json;
 using ::sru::testing::FakeEnd;
 using ::sru::testing::FakeStream;
 using ::sru::testing::FakeUnary;
+using ::sru::testing::Gzip;
 using ::sru::testing::PollUntil;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -476,8 +479,13 @@ TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
   EXPECT_EQ(Header(*Ask(Request("PUT", "/v1/models")), "Allow"), "GET");
   ExpectRefusal(With(request, "content-type", "text/plain"), 415, "INVALID_ARGUMENT",
                 "Content-Type: expected application/json, found 'text/plain'");
-  ExpectRefusal(With(request, "content-encoding", "gzip"), 415, "INVALID_ARGUMENT",
-                "Content-Encoding: expected none, found 'gzip'");
+  for (const char* encoding : {"br", "gzip, gzip", "zstd", "deflate, gzip"}) {
+    const http::PageRequest packed = With(request, "content-encoding", encoding);
+    ExpectRefusal(
+        packed, 415, "INVALID_ARGUMENT",
+        absl::StrCat("Content-Encoding: expected gzip, deflate or none, found '", encoding, "'"));
+    EXPECT_EQ(Header(*Ask(packed), "Accept-Encoding"), "gzip, deflate");
+  }
   ExpectRefusal(With(request, "authorization", "Bearer wrong"), 401, "UNAUTHENTICATED",
                 "a token is needed");
   EXPECT_EQ(Header(*Ask(With(request, "authorization", "")), "WWW-Authenticate"), "Bearer");
@@ -539,6 +547,64 @@ TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
   }
   ExpectRefusal(Request("POST", "/v1/classify", "{"), 400, "INVALID_ARGUMENT",
                 "the body is not JSON");
+}
+
+TEST_F(GatewayTest, PackedBodiesAreUnpacked) {
+  const std::string body = R"({"model":"m","sequences":[{"text":"a"}]})";
+  const auto ask = [this](const char* encoding, const std::string& packed) {
+    return With(Request("POST", "/v1/classify", packed), "content-encoding", encoding);
+  };
+  const std::string expected = Ask(Request("POST", "/v1/classify", body))->body;
+  for (const char* encoding : {"gzip", "x-gzip", "GZIP"}) {
+    EXPECT_EQ(Ask(ask(encoding, Gzip(body)))->body, expected) << encoding;
+  }
+  EXPECT_EQ(Ask(ask("identity", body))->body, expected);
+  // As Python's zlib.compress() makes it of the body.
+  const std::string zlib = absl::HexStringToBytes(
+      "78daab56cacd4f49cd51b252ca55d2512a4e2d2c4dcd4b4e2d56b28aae562a49ad28014a242ad5c6d602000e"
+      "410d47");
+  EXPECT_EQ(Ask(ask("deflate", zlib))->body, expected);
+  const std::string long_body = std::string(3 << 20, ' ') + body;
+  EXPECT_EQ(Ask(ask("gzip", Gzip(long_body)))->body, expected);
+
+  const std::string packed = Gzip(body);
+  std::string damaged = packed;
+  damaged[packed.size() - 6] ^= 1;  // of the checksum
+  const std::string member = Gzip("");
+  for (const auto& [encoding, wrong, message] : std::vector<std::array<std::string, 3>>{
+           {"gzip", "", "the body in gzip ends too early"},
+           {"gzip", packed.substr(0, packed.size() - 1), "the body in gzip ends too early"},
+           {"gzip", packed + "x", "expected one gzip stream, found 1 bytes after its end"},
+           {"gzip", member + packed, "expected one gzip stream, found"},
+           {"gzip", body, "expected a body in gzip, found other or damaged bytes"},
+           {"gzip", damaged, "expected a body in gzip, found other or damaged bytes"},
+           {"gzip", zlib, "expected a body in gzip, found other or damaged bytes"},
+           {"deflate", packed, "expected a body in deflate, found other or damaged bytes"},
+           {"deflate", zlib.substr(0, 20), "the body in deflate ends too early"}}) {
+    ExpectRefusal(ask(encoding.c_str(), wrong), 400, "INVALID_ARGUMENT",
+                  "Content-Encoding: " + message);
+  }
+}
+
+TEST_F(GatewayTest, ABombIsNotUnpacked) {
+  Gateway::Options options = MakeOptions();
+  options.max_body_bytes = 100000;
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  const auto ask = [](size_t bytes) {
+    return With(Request("POST", "/v1/classify", Gzip(std::string(bytes - 2, ' ') + "{}")),
+                "content-encoding", "gzip");
+  };
+  EXPECT_EQ(Ask(ask(100000))->status, 200);
+  for (const size_t bytes : {size_t{100001}, size_t{64} << 20}) {
+    ExpectRefusal(ask(bytes), 413, "RESOURCE_EXHAUSTED",
+                  "Content-Encoding: the body unpacks to more than 100000 bytes");
+  }
+  // What is unpacked is reserved while it grows.
+  calls::ByteReservation others(&budget_);
+  ASSERT_TRUE(others.Grow(budget_.limit() - 90000));
+  ExpectRefusal(ask(99000), 429, "RESOURCE_EXHAUSTED", "memory");
+  others.ShrinkTo(0);
+  EXPECT_EQ(Ask(ask(99000))->status, 200);
 }
 
 TEST_F(GatewayTest, ARequestOfSeveralCallsIsOneOfItsCaller) {
@@ -1348,7 +1414,8 @@ TEST_F(WebCallTest, WhatIsNoConnectCallIsRefused) {
   http::PageRequest untyped = good;
   untyped.headers.erase("content-type");
   ExpectRefusal(untyped, 415, "invalid_argument", "found ''");
-  ExpectRefusal(With(good, "content-encoding", "gzip"), 501, "unimplemented", "expected identity");
+  ExpectRefusal(With(good, "content-encoding", "br"), 501, "unimplemented",
+                "Content-Encoding: expected gzip, deflate or none, found 'br'");
   ExpectRefusal(With(good, "connect-protocol-version", "2"), 400, "invalid_argument", "expected 1");
   ExpectRefusal(With(good, "connect-timeout-ms", "12345678901"), 400, "invalid_argument",
                 "connect-timeout-ms");

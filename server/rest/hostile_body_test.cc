@@ -18,9 +18,11 @@
 #include "server/rest/client_request.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
+#include "server/rest/packed_body.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/web_protocol.h"
 #include "sru/v1/inference.pb.h"
+#include "tests/testing/marian_files.h"
 
 namespace sru::server::rest {
 namespace {
@@ -97,6 +99,20 @@ void ReadBase64(const std::string& body) {
   std::string pieces;
   for (size_t i = 0; i < body.size() / 4; ++i) pieces += "QQ==";
   EXPECT_EQ(DecodeBase64Pieces(pieces)->size(), body.size() / 4);
+}
+
+// What unpacks to the body, and the body itself, which is no gzip.
+void ReadPacked(const std::string& body) {
+  http::PageRequest request;
+  request.headers["content-encoding"] = "gzip";
+  MemoryHold unlimited(nullptr);
+  std::string packed = testing::Gzip(body);
+  EXPECT_TRUE(UnpackBody(request, body.size(), &unlimited, &packed).status.ok());
+  EXPECT_EQ(packed, body);
+  packed = testing::Gzip(body);
+  EXPECT_EQ(UnpackBody(request, body.size() - 1, &unlimited, &packed).http_status, 413);
+  packed = body;
+  EXPECT_FALSE(UnpackBody(request, body.size(), &unlimited, &packed).status.ok());
 }
 
 std::string Repeated(absl::string_view unit, size_t bytes, absl::string_view between = "") {
@@ -200,6 +216,7 @@ std::vector<Door> Doors() {
        {"/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"}},
       {"v2 with binary data", ReadInferWithBinary, {R"({"id":@,"inputs":[]})"}},
       {"gRPC-Web", ReadBase64, {"@"}},
+      {"Content-Encoding", ReadPacked, {"@"}},
   };
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
 #include "server/rest/json_message_form.h"
@@ -148,7 +149,9 @@ void Complete(const Route& route, json* operation) {
     parameters.push_back(
         {{"name", name}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}});
   }
-  for (const char* name : {"RequestId", "Traceparent", "Timeout"}) {
+  for (const char* name : {"RequestId", "Traceparent", "Timeout", "ContentEncoding"}) {
+    const bool is_of_bodies = absl::string_view(name) == "ContentEncoding";
+    if (is_of_bodies && route.content_types.empty()) continue;
     parameters.push_back({{"$ref", absl::StrCat("#/components/parameters/", name)}});
   }
   (*operation)["parameters"] = std::move(parameters);

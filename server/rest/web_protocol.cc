@@ -14,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "server/calls/grpc_text.h"
 #include "server/calls/status_details.h"
+#include "server/rest/packed_body.h"
 #include "server/rest/route.h"
 
 namespace sru::server::rest {
@@ -100,12 +101,14 @@ CallForm WebFormOf(const http::PageRequest& request) {
 }
 
 absl::Status CheckWebHeaders(ErrorForm form, const http::PageRequest& request) {
+  if (absl::Status status = CheckBodyEncoding(request); !status.ok()) {
+    return absl::UnimplementedError(status.message());
+  }
   const char* const of_messages = IsGrpcWeb(form) ? "grpc-encoding" : "connect-content-encoding";
-  for (const char* const name : {"content-encoding", of_messages}) {
-    const std::string encoding = absl::AsciiStrToLower(request.header(name));
-    if (encoding.empty() || encoding == "identity") continue;
+  const std::string encoding = absl::AsciiStrToLower(request.header(of_messages));
+  if (!encoding.empty() && encoding != "identity") {
     return absl::UnimplementedError(
-        absl::StrCat(name, ": expected identity, found '", encoding.substr(0, 32), "'"));
+        absl::StrCat(of_messages, ": expected identity, found '", encoding.substr(0, 32), "'"));
   }
   const std::string* const version = request.headers.Find("connect-protocol-version");
   if (version != nullptr && *version != "1") {

@@ -95,7 +95,8 @@ TEST(WebProtocolTest, HeadersOfAnotherVersionOrEncodingAreRefused) {
   EXPECT_EQ(check(ErrorForm::kConnect, "connect-protocol-version", ""), kInvalid);
   EXPECT_EQ(check(ErrorForm::kConnect, "connect-timeout-ms", "soon"), kInvalid);
   EXPECT_EQ(check(ErrorForm::kConnect, "content-encoding", "Identity"), kOk);
-  EXPECT_EQ(check(ErrorForm::kConnect, "content-encoding", "gzip"), kUnimplemented);
+  EXPECT_EQ(check(ErrorForm::kConnect, "content-encoding", "gzip"), kOk);
+  EXPECT_EQ(check(ErrorForm::kConnect, "content-encoding", "br"), kUnimplemented);
   EXPECT_EQ(check(ErrorForm::kConnect, "accept-encoding", "gzip"), kOk);
   EXPECT_EQ(check(ErrorForm::kConnectJsonStream, "connect-content-encoding", "br"), kUnimplemented);
   EXPECT_EQ(check(ErrorForm::kGrpcWeb, "grpc-encoding", "gzip"), kUnimplemented);

@@ -421,6 +421,38 @@ def packed_messages(target):
     return Outcome("%d messages" % sum(together(work, range(2))))
 
 
+@row(flags=BUDGETS, budget_mib=BUDGET_MIB, seconds=5)
+def packed_bodies(target):
+    """Bodies of HTTP with a Content-Encoding: a bomb, one that just fits and is no JSON, members without end, one that
+    ends early, one that comes a byte at a time, and one that is packed twice."""
+    member = gzip.compress(b"")
+    bodies = {
+        "bomb": (zeros(512), [413]),
+        "3.9 MB": (gzip.compress(bytes(3900000), 9), [400, 429, 503]),
+        "members": (member * 100000, [400, 429, 503]),
+        "blocks": (b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\0\0\xff\xff" * 400000, [400, 429, 503]),  # each is empty
+        "cut": (zeros(16)[:-1], [413]),
+        "twice": (gzip.compress(zeros(512)), [400, 429, 503]),
+    }
+    requests = {name: post("/v1/classify", body, headers=["Content-Encoding: gzip"]) for name, (body, _) in bodies.items()}
+    slow = Tcp(target.http_port, ELSEWHERE)
+    slow.send(post("/v1/classify", member, headers=["Content-Encoding: gzip"], length=len(member) + 1000))
+    found = {name: [] for name in bodies}
+
+    def work(_):
+        while target.time_left() > 0.5:
+            for name, request in requests.items():
+                found[name].append(ask(target.http_port, request, 3, ELSEWHERE))
+            slow.send(b"x")
+
+    together(work, range(3))
+    slow.socket.close()
+    failures = [
+        "%s: %s" % (name, counts(codes)) for name, codes in found.items() if not codes or set(codes) - {0, *bodies[name][1]}
+    ]
+    return Outcome(", ".join("%s %s" % (name, counts(codes)) for name, codes in found.items()), failures=failures)
+
+
 @row(flags=BUDGETS, budget_mib=64, seconds=4)
 def long_names(target):
     """N4: names of 4 MB, to which the errors go to clients that do not read."""

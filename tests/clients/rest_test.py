@@ -3,12 +3,14 @@
     rest_test.py SRU_SERVER SRU_CLIENT MODELS
 """
 
+import gzip
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 import clients_venv
 from clients_venv import TOKEN, tokens_file
@@ -158,6 +160,22 @@ class RestTest(unittest.TestCase):
                      {"text": "a", "sequences": ["b"]})
         self.refused(400, "INVALID_ARGUMENT", 'as in {"sequences": ["..."]}', "/v1/classify", {"inputs": "a"})
 
+    def test_bodies_may_be_packed(self):
+        request = {"model": "trec", "sequences": [{"text": text} for text in TEXTS]}
+        expected = self.curl("/v1/classify", request).json()["classifications"]
+        text = json.dumps(request).encode()
+        for version in ("--http1.1", "--http2-prior-knowledge"):
+            for name, packed in (("gzip", gzip.compress(text)), ("x-gzip", gzip.compress(text)), ("deflate", zlib.compress(text))):
+                answer = self.curl("/v1/classify", packed, version, headers=["Content-Encoding: " + name])
+                self.assertEqual((answer.status, answer.json()["classifications"]), (200, expected))
+            chunked = ["Content-Encoding: gzip"] + ["Transfer-Encoding: chunked"] * (version == "--http1.1")
+            answer = self.curl("/v1/classify", gzip.compress(text), version, headers=chunked)
+            self.assertEqual(answer.status, 200)
+            for path in ("/v1/classify", "/v1/completions", "/v2/models/trec/infer", "/sru.v1.InferenceService/Classify"):
+                bomb = self.curl(path, gzip.compress(bytes(64 << 20)), version, headers=["Content-Encoding: gzip"])
+                self.assertEqual(bomb.status, 413, path)
+                self.assertIn("unpacks to more than", bomb.body)
+
     def test_generate_sends_events(self):
         request = {"model": "war_and_peace", "prompt": {"text": "It was"}, "max_new_tokens": 20, "sampling": {"seed": 1}}
         answer = self.curl("/v1/generate", request, "-N")
@@ -198,7 +216,10 @@ class RestTest(unittest.TestCase):
         answer = self.refused(405, "UNIMPLEMENTED", "it takes POST", "/v1/classify")
         self.assertEqual(answer.headers["allow"], "POST")
         self.refused(415, "INVALID_ARGUMENT", "Content-Type", "/v1/classify", None, "-d", "{}")
-        self.refused(415, "INVALID_ARGUMENT", "Content-Encoding", "/v1/classify", {},
+        answer = self.refused(415, "INVALID_ARGUMENT", "Content-Encoding: expected gzip, deflate or none", "/v1/classify", {},
+                              headers=["Content-Encoding: br"])
+        self.assertEqual(answer.headers["accept-encoding"], "gzip, deflate")
+        self.refused(400, "INVALID_ARGUMENT", "Content-Encoding: expected a body in gzip", "/v1/classify", {},
                      headers=["Content-Encoding: gzip"])
         self.refused(400, "INVALID_ARGUMENT", "X-Request-Timeout-Ms: expected", "/v1/models",
                      headers=["X-Request-Timeout-Ms: soon"])

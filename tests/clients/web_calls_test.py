@@ -100,10 +100,13 @@ class WebCallsTest(unittest.TestCase):
             self.assertEqual(error.code, Code.INVALID_ARGUMENT)
             self.assertIn("max_new_tokens", error.message)
 
-    def test_connectrpc_is_told_that_nothing_is_unpacked(self):
+    def test_connectrpc_may_pack_bodies_and_no_messages(self):
+        """It packs with gzip unless told otherwise: the body of a unary call, or each message of a stream."""
+        headers = {"authorization": AUTHORIZATION}
         with ConnectClientSync(self.url, codec=google_protobuf_binary_codec()) as client:
-            error = self.error(lambda: client.execute_unary(
-                request=classify(), method=CLASSIFY, headers={"authorization": AUTHORIZATION}))
+            answer = client.execute_unary(request=classify(), method=CLASSIFY, headers=headers)
+            self.assertEqual(answer.classifications[0].labels[0].name, "LOC")
+            error = self.error(lambda: list(client.execute_server_stream(request=generate(1), method=GENERATE, headers=headers)))
         self.assertEqual(error.code, Code.UNIMPLEMENTED)
         self.assertIn("expected identity, found 'gzip'", error.message)
 

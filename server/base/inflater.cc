@@ -1,12 +1,10 @@
-#include "server/door/inflater.h"
+#include "server/base/inflater.h"
 
 #include <zlib.h>
 
 #include <array>
 
-#include "absl/strings/str_cat.h"
-
-namespace sru::server::door {
+namespace sru::server {
 namespace {
 
 constexpr int kWindowBits = 15;
@@ -15,8 +13,7 @@ constexpr size_t kBlockBytes = 64 << 10;
 
 }  // namespace
 
-Inflater::Inflater(bool gzip, uint32_t max_bytes)
-    : max_bytes_(max_bytes), stream_(std::make_unique<z_stream>()) {
+Inflater::Inflater(bool gzip) : stream_(std::make_unique<z_stream>()) {
   failed_ = inflateInit2(stream_.get(), kWindowBits + (gzip ? kWithGzipHeader : 0)) != Z_OK;
 }
 
@@ -36,19 +33,9 @@ absl::Status Inflater::Add(absl::string_view* bytes, absl::Cord* unpacked) {
   }
   ended_ = result == Z_STREAM_END;
   bytes->remove_prefix(bytes->size() - stream_->avail_in);
-  const size_t made = block.size() - stream_->avail_out;
   has_more_ = stream_->avail_out == 0 && !ended_;
-  if (unpacked->size() + made > max_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "Received message larger than max (", unpacked->size() + made, " vs. ", max_bytes_, ")"));
-  }
-  unpacked->Append(absl::string_view(block.data(), made));
+  unpacked->Append(absl::string_view(block.data(), block.size() - stream_->avail_out));
   return absl::OkStatus();
 }
 
-absl::Status Inflater::End() const {
-  if (ended_) return absl::OkStatus();
-  return absl::InternalError("a compressed message ends too early");
-}
-
-}  // namespace sru::server::door
+}  // namespace sru::server
