@@ -107,7 +107,7 @@ class TritonTest(TritonCases, unittest.TestCase):
                 "lengths": ("INT64", ["-1", "1"]),
             },
         )
-        self.assertEqual(list(outputs), ["probabilities", "logits", "label"])
+        self.assertEqual(list(outputs), ["probabilities", "logits", "label", "label_ids"])
         self.assertEqual(outputs["probabilities"], ("FP32", ["-1", "6"]))
         self.assertEqual(outputs["label"], ("BYTES", ["-1"]))
         language_model = self.client.get_model_metadata("war_and_peace")

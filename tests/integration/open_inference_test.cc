@@ -364,6 +364,119 @@ TEST_F(OpenInferenceTest, ReaderGivesWhatAnswerGives) {
   ExpectError("model: the reader needs tags of tokens");
 }
 
+// With skip_empty a row without tokens fails no call: it has what nobody takes for a result, and
+// the rows beside it have the bits that they have without it.
+TEST_F(OpenInferenceTest, BlankRowsHaveEmptyAnswers) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::string> texts = {" ", "a b c", "", "b"};
+  const auto rows = [](std::string raw, const std::string& blank) {  // of two rows: four
+    const size_t row = raw.size() / 2;
+    return blank + raw.substr(0, row) + blank + raw.substr(row);
+  };
+  const auto floats = [kNan](int count) { return Raw(std::vector<float>(count, kNan)); };
+  // The answer to the rows that are not blank, and to all.
+  const auto ask = [this, &texts](const std::string& model, std::vector<std::string> outputs,
+                                  const std::string& input = "text") {
+    request_.set_model_name(model);
+    request_.clear_outputs();
+    for (const std::string& output : outputs) Want(output);
+    ClearInputs();
+    AddTexts(input, {texts[1], texts[3]});
+    Response full = MustInfer();
+    ClearInputs();
+    AddTexts(input, texts);
+    return std::make_pair(std::move(full), MustInfer());
+  };
+  Parameter("skip_empty").set_bool_param(true);
+
+  const auto [labels, blank_labels] =
+      ask("classifier", {"probabilities", "logits", "label", "label_ids"});
+  for (const char* const name : {"probabilities", "logits"}) {
+    EXPECT_EQ(Values(blank_labels, name, "FP32", {4, 3}),
+              rows(Values(labels, name, "FP32", {2, 3}), floats(3)));
+  }
+  const std::string ids = Values(labels, "label_ids", "INT32", {2});
+  EXPECT_EQ(Values(blank_labels, "label_ids", "INT32", {4}), rows(ids, Raw<int32_t>({-1})));
+  const v1::ClassifyResponse classified = Classify({texts[1], texts[3]});
+  std::vector<std::string> names;
+  std::vector<int32_t> best;
+  for (const v1::Classification& one : classified.classifications()) {
+    names.push_back(one.labels(0).name());
+    best.push_back(one.labels(0).index());
+  }
+  EXPECT_EQ(ids, Raw(best));
+  EXPECT_EQ(Values(blank_labels, "label", "BYTES", {4}), RawStrings({"", names[0], "", names[1]}));
+  // The best labels alone, which need no others.
+  EXPECT_EQ(Values(ask("classifier", {"label_ids"}).second, "label_ids", "INT32", {4}),
+            rows(ids, Raw<int32_t>({-1})));
+  EXPECT_EQ(Values(ask("classifier", {"label"}).second, "label", "BYTES", {4}),
+            RawStrings({"", names[0], "", names[1]}));
+
+  const auto [vectors, blank_vectors] = ask("encoder", {});
+  const std::string padded = Values(vectors, "encoding", "FP32", {2, 3, 6});
+  EXPECT_EQ(Values(blank_vectors, "encoding", "FP32", {4, 3, 6}),
+            rows(padded, std::string(3 * 6 * sizeof(float), '\0')));
+  EXPECT_EQ(Values(blank_vectors, "lengths", "INT32", {4}), Raw<int32_t>({0, 3, 0, 1}));
+  Parameter("pooling").set_string_param("mean");
+  const auto [means, blank_means] = ask("encoder", {});
+  EXPECT_EQ(Values(blank_means, "encoding", "FP32", {4, 6}),
+            rows(Values(means, "encoding", "FP32", {2, 6}), floats(6)));
+  request_.mutable_parameters()->erase("pooling");
+
+  const auto [scores, blank_scores] = ask("lm", {});
+  EXPECT_EQ(Values(blank_scores, "log_prob", "FP64", {4}),
+            rows(Values(scores, "log_prob", "FP64", {2}), Raw(std::vector<double>{double{kNan}})));
+
+  const auto [translations, blank_translations] = ask("translator", {});
+  const std::string translated = Values(blank_translations, "translation", "BYTES", {4});
+  EXPECT_THAT(translated, StartsWith(RawStrings({""})));
+  EXPECT_EQ(translated.size(),
+            Values(translations, "translation", "BYTES", {2}).size() + 2 * sizeof(uint32_t));
+  // Without the parameter as well.
+  request_.clear_parameters();
+  EXPECT_EQ(Values(MustInfer(), "translation", "BYTES", {4}), translated);
+
+  // Nothing but blank rows.
+  Parameter("skip_empty").set_bool_param(true);
+  request_.set_model_name("encoder");
+  ClearInputs();
+  AddTexts("text", {"", " "});
+  const Response nothing = MustInfer();
+  EXPECT_EQ(Values(nothing, "encoding", "FP32", {2, 0, 6}), "");
+  EXPECT_EQ(Values(nothing, "lengths", "INT32", {2}), Raw<int32_t>({0, 0}));
+  ClearInputs();
+  AddRaw("token_ids", "INT64", {2, 2}, Raw<int64_t>({0, 0, 2, 1}));
+  AddRaw("lengths", "INT64", {2}, Raw<int64_t>({0, 2}));
+  EXPECT_EQ(Values(MustInfer(), "lengths", "INT32", {2}), Raw<int32_t>({0, 2}));
+}
+
+TEST_F(OpenInferenceTest, ABlankQuestionOrPassageHasAnEmptyAnswer) {
+  request_.set_model_name("reader");
+  for (const char* const output : {"answer", "score", "probability", "start", "end"}) Want(output);
+  AddTexts("passage", {"c d a b"});
+  AddTexts("question", {"a b?"});
+  const Response alone = MustInfer();
+  ClearInputs();
+  AddTexts("passage", {"c d", " ", "c d a b"});
+  AddTexts("question", {"", "a", "a b?"});
+  ExpectError("input question[0]: empty, expected at least one token");
+  Parameter("skip_empty").set_bool_param(true);
+  const Response response = MustInfer();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(Values(response, "answer", "BYTES", {3}),
+            RawStrings({"", ""}) + Values(alone, "answer", "BYTES", {1}));
+  for (const char* const name : {"score", "probability"}) {
+    EXPECT_EQ(Values(response, name, "FP32", {3}),
+              Raw<float>({kNan, kNan}) + Values(alone, name, "FP32", {1}));
+  }
+  for (const char* const name : {"start", "end"}) {
+    EXPECT_EQ(Values(response, name, "INT32", {3}),
+              Raw<int32_t>({-1, -1}) + Values(alone, name, "INT32", {1}));
+  }
+  *request_.mutable_raw_input_contents(1) = RawStrings({"", "a", "b \xff"});
+  ExpectError("input question[2]: invalid UTF-8 at byte 2");
+}
+
 TEST_F(OpenInferenceTest, TranslatorGivesWhatTranslateGives) {
   request_.set_model_name("translator");
   AddTexts("text", {"a b c", "b"});
@@ -487,7 +600,9 @@ TEST_F(OpenInferenceTest, WrongTypesAndShapes) {
 TEST_F(OpenInferenceTest, WrongTexts) {
   request_.set_model_name("classifier");
   AddTexts("text", {"a", " ", "b"});
-  ExpectError("input text[1]: no tokens are left after preprocessing, expected at least one word$");
+  ExpectError(
+      "input text[1]: no tokens are left after preprocessing, expected at least one word; with the "
+      "parameter skip_empty such a row gets an empty answer$");
   *request_.mutable_raw_input_contents(0) = RawStrings({"a", "b \xff", "b"});
   ExpectError("input text[1]: invalid UTF-8 at byte 2");
   std::string long_text;
@@ -527,10 +642,15 @@ TEST_F(OpenInferenceTest, Parameters) {
   ExpectError("parameters[timeout]: expected microseconds");
   request_.mutable_parameters()->erase("timeout");
   Parameter("top_p").set_double_param(1);
-  ExpectError("parameters: 'top_p' is unknown, expected one of truncate, priority, timeout");
+  ExpectError(
+      "parameters: 'top_p' is unknown, expected one of truncate, priority, timeout, "
+      "skip_empty");
   request_.mutable_parameters()->erase("top_p");
   Parameter("truncate").set_string_param("yes");
   ExpectError("parameters[truncate]: expected a bool, found a string");
+  request_.clear_parameters();
+  Parameter("skip_empty").set_int64_param(1);
+  ExpectError("parameters[skip_empty]: expected a bool, found a number");
   request_.clear_parameters();
   Want("encoding");
   Parameter("pooling").set_string_param("median");

@@ -196,6 +196,23 @@ TEST_F(TagTest, AnswersTensors) {
   EXPECT_THAT(std::vector<int32_t>(label, label + 6), ::testing::ElementsAre(0, 3, 0, 1, 1, 3));
   EXPECT_EQ(response.outputs(1).name(), "probabilities");
   EXPECT_EQ(response.outputs(2).name(), "lengths");
+
+  // A row without tokens has no labels.
+  input->set_shape(0, 3);
+  input->mutable_contents()->add_bytes_contents(" ");
+  const auto infer = [&](inference::ModelInferResponse* answer) {
+    grpc::ClientContext another;
+    return stub->ModelInfer(&another, request, answer);
+  };
+  inference::ModelInferResponse with_blank;
+  EXPECT_THAT(infer(&with_blank), Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("skip_empty")));
+  (*request.mutable_parameters())["skip_empty"].set_bool_param(true);
+  ASSERT_TRUE(infer(&with_blank).ok());
+  const std::string zeros(3 * sizeof(int32_t), '\0');
+  EXPECT_EQ(with_blank.raw_output_contents(0), ids + zeros);
+  EXPECT_EQ(with_blank.raw_output_contents(1), response.raw_output_contents(1) + zeros);
+  EXPECT_EQ(with_blank.raw_output_contents(2),
+            response.raw_output_contents(2) + std::string(sizeof(int32_t), '\0'));
 }
 
 }  // namespace

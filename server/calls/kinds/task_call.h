@@ -386,9 +386,9 @@ class SequenceCall : public TaskCall<Request, Response, Task> {
           this->Reserve(SpanBytes(request.sequences(), this->limits().max_sequence_tokens)));
     }
     input.may_be_empty = request.skip_empty();
-    // Other forms of the message have no such field.
-    if (!this->has_form())
-      input.empty_advice = "; with skip_empty such a sequence gets an empty answer";
+    input.empty_advice = this->has_form()
+                             ? "; with the parameter skip_empty such a row gets an empty answer"
+                             : "; with skip_empty such a sequence gets an empty answer";
     bool truncate = false;
     if constexpr (HasTruncate<Request>::value) truncate = request.truncate();
     SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseSequences(request.sequences(), truncate,

@@ -1,6 +1,8 @@
 #include "server/open_inference/tensors/infer_form.h"
 
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,21 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// What a row without tokens has in an output that marks it: NaN, or -1.
+void FillBlank(Datatype datatype, uint8_t* to, const uint8_t* end) {
+  const auto fill = [&](auto value) {
+    for (; to < end; to += sizeof(value)) std::memcpy(to, &value, sizeof(value));
+  };
+  switch (datatype) {
+    case Datatype::kFp32:
+      return fill(std::numeric_limits<float>::quiet_NaN());
+    case Datatype::kFp64:
+      return fill(std::numeric_limits<double>::quiet_NaN());
+    default:
+      return fill(int32_t{-1});
+  }
+}
+
 // The items of an answer.
 class Items {
  public:
@@ -31,6 +48,11 @@ class Items {
   int size() const { return answer_.GetReflection()->FieldSize(answer_, field_); }
   const Message& operator[](int i) const {
     return answer_.GetReflection()->GetRepeatedMessage(answer_, field_, i);
+  }
+  bool HasTokens(int i) const {
+    const auto* const count = field_->message_type()->FindFieldByName("token_count");
+    const Message& item = (*this)[i];
+    return item.GetReflection()->GetInt32(item, count) > 0;
   }
 
  private:
@@ -59,6 +81,11 @@ class InferForm final : public calls::MessageForm {
   absl::Status Parse(Message* request) override {
     const auto* const priority = request->GetDescriptor()->FindFieldByName("priority");
     request->GetReflection()->SetEnumValue(request, priority, call_->common.priority);
+    // Translate takes blank rows anyway; for Answer, the inputs replace them.
+    const auto* const skip_empty = request->GetDescriptor()->FindFieldByName("skip_empty");
+    if (skip_empty != nullptr) {
+      request->GetReflection()->SetBool(request, skip_empty, call_->common.skip_empty);
+    }
     for (const InferParameter& parameter : call_->request.parameters) {
       if (IsCommonParameter(parameter.name)) continue;
       SRU_RETURN_UNLESS_OK(ReadParameter(parameter, request));
@@ -73,8 +100,16 @@ class InferForm final : public calls::MessageForm {
   absl::Status Write(const Message& answer, absl::Cord* bytes) override {
     const Items items(answer);
     if (!has_requested_) AddOutputsOfTokens(answer);
+    std::vector<bool> blank(items.size());
+    for (int i = 0; call_->common.skip_empty && i < items.size(); ++i) {
+      blank[i] = !items.HasTokens(i) || inputs_->IsReplaced(i);
+    }
+    const auto text_of = [&](const Output& output, int i) {
+      return blank[i] ? absl::string_view() : output.text(items[i]);
+    };
     InferResponse response(call_->model().name(), call_->model().version(), call_->id);
     absl::InlinedVector<size_t, 4> row_bytes;
+    absl::InlinedVector<bool, 4> marks_blank;
     for (const Output* const output : call_->outputs) {
       Shape shape = {items.size()};
       size_t row = Describe(output->datatype).element_bytes;
@@ -84,9 +119,11 @@ class InferForm final : public calls::MessageForm {
       }
       size_t size = items.size() * row;
       for (int i = 0; output->text && i < items.size(); ++i) {
-        size += InferResponse::BytesOfString(output->text(items[i]).size());
+        size += InferResponse::BytesOfString(text_of(*output, i).size());
       }
       row_bytes.push_back(row);
+      // The vectors of a blank row's tokens are none.
+      marks_blank.push_back(output->marks_blank && shape.size() < 3);
       response.Add(output->name, output->datatype, shape, size);
     }
     SRU_RETURN_UNLESS_OK(response.Allocate());
@@ -95,12 +132,16 @@ class InferForm final : public calls::MessageForm {
       uint8_t* to = response.values(k);
       for (int i = 0; i < items.size(); ++i) {
         if (output.text) {
-          to = InferResponse::WriteString(output.text(items[i]), to);
+          to = InferResponse::WriteString(text_of(output, i), to);
           continue;
         }
         uint8_t* const end = to + row_bytes[k];
-        uint8_t* const written = output.values(items[i], to);
-        std::memset(written, 0, end - written);
+        if (blank[i] && marks_blank[k]) {
+          FillBlank(output.datatype, to, end);
+        } else {
+          uint8_t* const written = output.values(items[i], to);
+          std::memset(written, 0, end - written);
+        }
         to = end;
       }
     }

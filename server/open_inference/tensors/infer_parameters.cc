@@ -17,6 +17,7 @@ namespace {
 
 constexpr absl::string_view kPriority = "priority";
 constexpr absl::string_view kTimeout = "timeout";
+constexpr absl::string_view kSkipEmpty = "skip_empty";
 // Triton's wish for a mark on the last answer to a request of a stream; every answer is the last.
 constexpr absl::string_view kFinalResponse = "triton_enable_empty_final_response";
 
@@ -77,10 +78,15 @@ absl::StatusOr<absl::Duration> ReadTimeout(const InferParameter& parameter) {
   return absl::Microseconds(*number);
 }
 
+absl::StatusOr<bool> ReadBool(const InferParameter& parameter) {
+  if (const bool* const value = std::get_if<bool>(&parameter.value)) return *value;
+  return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
+}
+
 }  // namespace
 
 bool IsCommonParameter(absl::string_view name) {
-  return name == kPriority || name == kTimeout || name == kFinalResponse;
+  return name == kPriority || name == kTimeout || name == kSkipEmpty || name == kFinalResponse;
 }
 
 absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& request) {
@@ -90,6 +96,8 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
       SRU_ASSIGN_OR_RETURN(common.priority, ReadPriority(parameter));
     } else if (parameter.name == kTimeout) {
       SRU_ASSIGN_OR_RETURN(common.timeout, ReadTimeout(parameter));
+    } else if (parameter.name == kSkipEmpty) {
+      SRU_ASSIGN_OR_RETURN(common.skip_empty, ReadBool(parameter));
     }
   }
   return common;
@@ -99,9 +107,8 @@ absl::Status ReadField(const InferParameter& parameter, google::protobuf::Messag
   const google::protobuf::Reflection& fields = *request->GetReflection();
   const auto* const field = request->GetDescriptor()->FindFieldByName(std::string(parameter.name));
   if (field->type() == google::protobuf::FieldDescriptor::TYPE_BOOL) {
-    const bool* const value = std::get_if<bool>(&parameter.value);
-    if (value == nullptr) return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
-    fields.SetBool(request, field, *value);
+    SRU_ASSIGN_OR_RETURN(const bool value, ReadBool(parameter));
+    fields.SetBool(request, field, value);
     return absl::OkStatus();
   }
   if (field->type() == google::protobuf::FieldDescriptor::TYPE_ENUM) {
@@ -146,7 +153,8 @@ absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter) {
 
 absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known) {
   return InvalidArgument("parameters: ", Quoted(parameter.name), " is unknown, expected one of ",
-                         known, known.empty() ? "" : ", ", kPriority, ", ", kTimeout);
+                         known, known.empty() ? "" : ", ", kPriority, ", ", kTimeout, ", ",
+                         kSkipEmpty);
 }
 
 }  // namespace sru::server::open_inference

@@ -19,6 +19,8 @@ namespace sru::server::open_inference {
 struct CommonParameters {
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   absl::Duration timeout = absl::InfiniteDuration();
+  // A row without tokens does not fail the call (FillBlank() in infer_form.cc).
+  bool skip_empty = false;
 };
 absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& request);
 // Also of one that this server passes over.

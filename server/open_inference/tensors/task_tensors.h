@@ -53,6 +53,9 @@ class TaskInputs {
   // The message of an error about what Read() wrote, "sequences[3].text: ...", in terms of the
   // inputs: "input text[3]: ...". Empty for a message about anything else.
   virtual std::string Explain(absl::string_view message) const = 0;
+  // Whether Read() wrote something else in the place of a blank row, which the request's message
+  // cannot have.
+  virtual bool IsReplaced(int /*row*/) const { return false; }
 };
 
 // An output of a task: a value for each item of its answer, which has one repeated field, or a row
@@ -67,6 +70,9 @@ struct Output {
   const char* name = "";
   Datatype datatype = Datatype::kFp32;
   Default comes = kComes;
+  // Whether a row without tokens has NaN or -1, so that nobody takes its values for computed ones.
+  // False: it has what `values` writes. Texts of such a row are empty, vectors of tokens too.
+  bool marks_blank = true;
   // One of them: the text of an item, or what writes its values and returns where they end. The
   // rest of a row is zero.
   std::function<absl::string_view(const google::protobuf::Message& item)> text = nullptr;
@@ -94,6 +100,15 @@ Output ValueOutput(const char* name, Get get, Output::Default comes = Output::kC
       return to + sizeof(value);
     };
   }
+  return output;
+}
+
+// The number of tokens of an `Item`.
+template <typename Item>
+Output LengthsOutput(Output::Default comes = Output::kComes) {
+  Output output = ValueOutput<Item>(
+      "lengths", [](const Item& item) { return item.token_count(); }, comes);
+  output.marks_blank = false;
   return output;
 }
 

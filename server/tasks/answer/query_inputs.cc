@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "models/text/unicode_word_tokenizer.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/tensor_values.h"
 #include "sru/v1/inference.pb.h"
@@ -17,6 +18,8 @@ using open_inference::InferInput;
 using open_inference::ShapeText;
 
 constexpr const char* kNames[] = {"question", "passage"};
+// A word that stands for a blank pair, whose answer nobody sees.
+constexpr absl::string_view kReplacement = "a";
 
 class QueryInputs final : public open_inference::TaskInputs {
  public:
@@ -72,7 +75,12 @@ class QueryInputs final : public open_inference::TaskInputs {
     }
     auto* const request = static_cast<v1::AnswerRequest*>(message);
     request->mutable_queries()->Reserve(static_cast<int>(texts[0].size()));
+    replaced_.resize(texts[0].size());
     for (size_t i = 0; i < texts[0].size(); ++i) {
+      if (call.common.skip_empty && (IsBlank(texts[0][i]) || IsBlank(texts[1][i]))) {
+        replaced_[i] = true;
+        texts[0][i] = texts[1][i] = kReplacement;
+      }
       v1::Query* const query = request->add_queries();
       query->set_question(texts[0][i].data(), texts[0][i].size());
       query->add_passages(texts[1][i].data(), texts[1][i].size());
@@ -97,7 +105,17 @@ class QueryInputs final : public open_inference::TaskInputs {
                         "sru.v1.InferenceService/Answer takes: ", rest.substr(1));
   }
 
+  bool IsReplaced(int row) const override { return replaced_[row]; }
+
  private:
+  static bool IsBlank(absl::string_view text) {
+    int found = 0;
+    // What is no UTF-8 is left to the call, which refuses it.
+    const auto count = [&found](const models::TextSpan& /*token*/) { ++found; };
+    return models::UnicodeWordTokenizer::Split({text.data(), text.size()}, 1, count).ok() &&
+           found == 0;
+  }
+
   static absl::Status CheckShape(const InferInput& input, absl::string_view name, int most) {
     SRU_RETURN_UNLESS_OK(open_inference::CheckColumn(input, name));
     if (input.shape[0] >= 1 && input.shape[0] <= most) return absl::OkStatus();
@@ -105,7 +123,8 @@ class QueryInputs final : public open_inference::TaskInputs {
                            " texts (--max_sequences_per_request)");
   }
 
-  int indices_[2] = {-1, -1};  // of question and passage among the inputs
+  std::vector<bool> replaced_;  // the pairs that were blank
+  int indices_[2] = {-1, -1};   // of question and passage among the inputs
 };
 
 }  // namespace

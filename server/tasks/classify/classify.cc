@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -78,16 +79,22 @@ open_inference::Output ScoresOutput(const char* name, float (v1::Label::*value_o
 
 Task Classify() {
   open_inference::TaskTensors tensors;
-  tensors.outputs = {ScoresOutput("probabilities", &v1::Label::probability),
-                     ScoresOutput("logits", &v1::Label::logit),
-                     open_inference::ValueOutput<v1::Classification>(
-                         "label", [](const v1::Classification& one) -> absl::string_view {
-                           return one.labels(0).name();
-                         })};
+  tensors.outputs = {
+      ScoresOutput("probabilities", &v1::Label::probability),
+      ScoresOutput("logits", &v1::Label::logit),
+      open_inference::ValueOutput<v1::Classification>(
+          "label",
+          [](const v1::Classification& one) -> absl::string_view { return one.labels(0).name(); }),
+      open_inference::ValueOutput<v1::Classification>(
+          "label_ids", [](const v1::Classification& one) { return one.labels(0).index(); },
+          open_inference::Output::kOnRequest)};
   tensors.parameters = {{"truncate"}, {"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ClassifyRequest>;
   tensors.prepare = [](const open_inference::InferCall& call, google::protobuf::Message* request) {
-    const bool only_best = call.outputs.size() == 1 && call.outputs.front()->text != nullptr;
+    // Without sizes an output is about the best label alone.
+    const bool only_best =
+        std::all_of(call.outputs.begin(), call.outputs.end(),
+                    [](const open_inference::Output* output) { return output->sizes == nullptr; });
     static_cast<v1::ClassifyRequest*>(request)->set_top_k(only_best ? 1 : 0);
   };
   Task task = TaskOf<ClassifyCall>(calls::MethodId::kClassify, {models::Task::kClassifier},

@@ -132,10 +132,8 @@ open_inference::Output EncodingOutput() {
 
 Task Encode() {
   open_inference::TaskTensors tensors;
-  tensors.outputs = {EncodingOutput(),
-                     open_inference::ValueOutput<v1::Encoding>(
-                         "lengths", [](const v1::Encoding& one) { return one.token_count(); },
-                         open_inference::Output::kComesWithTokens)};
+  tensors.outputs = {EncodingOutput(), open_inference::LengthsOutput<v1::Encoding>(
+                                           open_inference::Output::kComesWithTokens)};
   tensors.parameters = {{"pooling", ReadPooling}, {"normalize"}, {"truncate"}, {"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::EncodeRequest>;
   tensors.prepare = [](const open_inference::InferCall& /*call*/,

@@ -103,6 +103,7 @@ open_inference::Output TokenOutput(const char* name, Value (v1::TagLabel::*value
   open_inference::Output output;
   output.name = name;
   output.datatype = open_inference::DatatypeOf<Value>();
+  output.marks_blank = false;
   output.values = [value_of](const google::protobuf::Message& item, uint8_t* to) {
     for (const v1::TokenTags& token : static_cast<const v1::Tagging&>(item).tokens()) {
       const Value value = (token.labels(0).*value_of)();
@@ -128,8 +129,7 @@ Task Tag() {
   open_inference::TaskTensors tensors;
   tensors.outputs = {TokenOutput("label_ids", &v1::TagLabel::index),
                      TokenOutput("probabilities", &v1::TagLabel::probability),
-                     open_inference::ValueOutput<v1::Tagging>(
-                         "lengths", [](const v1::Tagging& one) { return one.token_count(); })};
+                     open_inference::LengthsOutput<v1::Tagging>()};
   tensors.parameters = {{"truncate"}, {"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TagRequest>;
   Task task = TaskOf<TagCall>(calls::MethodId::kTag, {models::Task::kTagger}, std::move(tensors));
