@@ -78,6 +78,16 @@ TEST(OptionsTest, TheDemoNeedsNoRepository) {
   EXPECT_THAT(ErrorOf(options), HasSubstr("--demo: has a meaning only without --model"));
 }
 
+// Four calls with as many rows as a call may have, of ten words each, find room in the queue.
+TEST(OptionsTest, LargeCallsCanWait) {
+  const Options defaults;
+  const auto& batcher = defaults.batching.engine.batcher;
+  const int64_t rows = 4 * int64_t{defaults.rpc.limits.max_sequences};
+  EXPECT_EQ(rows, 4096);
+  EXPECT_GE(batcher.max_queue_sequences, rows);
+  EXPECT_GE(batcher.max_queue_tokens, 10 * rows);
+}
+
 // Whatever the machine has: a server on the processor leaves a GPU's driver alone.
 TEST(OptionsTest, TheVersionNamesTheBackendsOfTheBuild) {
   EXPECT_THAT(

@@ -117,7 +117,7 @@ class TritonTest(TritonCases, unittest.TestCase):
     def test_config(self):
         config = self.client.get_model_config("trec").config
         self.assertEqual((config.platform, config.backend), ("sru", "cpu"))
-        self.assertEqual(config.max_batch_size, 256)
+        self.assertEqual(config.max_batch_size, 1024)
         self.assertEqual(list(config.version_policy.specific.versions), [1])
         self.assertEqual(config.parameters["task"].string_value, "classifier")
         self.assertEqual([tensor.name for tensor in config.input if not tensor.optional], [])

@@ -60,7 +60,7 @@ class TritonHttpTest(TritonCases, unittest.TestCase):
         self.expect_error("NOT_FOUND", "'nope' is not loaded", self.client.get_model_metadata, "nope")
         self.expect_error("INVALID_ARGUMENT", "version: 'one', expected a positive", self.client.get_model_metadata, "trec", "one")
         config = self.client.get_model_config("trec")
-        self.assertEqual((config["name"], config["platform"], config["max_batch_size"]), ("trec", "sru", 256))
+        self.assertEqual((config["name"], config["platform"], config["max_batch_size"]), ("trec", "sru", 1024))
         self.assertEqual(config["parameters"]["task"]["string_value"], "classifier")
         self.client.infer("trec", [self.texts(TEXTS)])
         statistics = self.client.get_inference_statistics("trec", "1")["model_stats"]

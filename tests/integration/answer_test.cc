@@ -389,7 +389,7 @@ TEST_F(AnswerTest, WhatIsWrongIsNamed) {
   ExpectPlainAnswers(*small_, *reader_);
   for (int i = 0; i < 9998; ++i) query()->add_passages("a");
   ExpectError(
-      "queries: 10000 passages are too many, expected at most 256 "
+      "queries: 10000 passages are too many, expected at most 1024 "
       "(--max_sequences_per_request); send several calls");
   request_.clear_queries();
   AddQuery("a", std::vector<std::string>(40, long_text));

@@ -493,7 +493,7 @@ const Page kPages[] = {
     {"encode_many", "/v1/encode",
      [](int size) {
        return absl::StrCat(R"({"model":"encoder","pooling":"POOLING_MEAN","sequences":)",
-                           List(R"({"text":"a"})", std::min(size, 256)), "}");
+                           List(R"({"text":"a"})", std::min(size, 1024)), "}");
      }},
     {"score", "/v1/score",
      [](int size) {

@@ -7,7 +7,7 @@
 namespace sru::server::calls {
 
 struct RequestLimits {
-  int max_sequences = 256;
+  int max_sequences = 1024;
   int max_sequence_tokens = 2048;
   // The tokens of all sequences of a request: the queue's bound, since a larger request could never
   // be accepted. Also applies before sequences are cut: tokens that are cut off must not take
