@@ -41,7 +41,7 @@ full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++ nghttp2-client)
 # netavark: from 1.33 on, buildah does not start without it.
 deploy=(prometheus python3-yaml python3-venv buildah netavark debootstrap)
-clients=(python3-venv)
+clients=(python3-venv libb64-0d)
 bulk=(python3-venv default-jre-headless)
 languages=(golang-go golang-google-grpc-dev golang-goprotobuf-dev protoc-gen-go-grpc ruby-grpc default-jdk-headless libgrpc-java
   libnetty-java libperfmark-java libprotobuf-java protobuf-compiler-grpc-java-plugin)
