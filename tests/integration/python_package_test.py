@@ -144,6 +144,59 @@ class PlainServerTest(unittest.TestCase):
         self.assertEqual(texts[0], text)
         self.assertEqual(len(set(texts)), 3)
 
+    def test_lists_of_any_length(self):
+        texts = QUESTIONS * 1100
+        found = self.client.classify(texts, model="trec", top_k=1, timeout=60)
+        self.assertEqual([one.label for one in found], ["NUM", "HUM"] * 1100)
+        with self.assertRaisesRegex(sru_inference.InvalidArgumentError, r"sequences\[2199\]\.text: no tokens"):
+            self.client.classify([*texts[:-1], " "], model="trec", timeout=60)
+        tokens = self.client.encode([np.arange(1, 1001)] * 100, model="trec", timeout=60)  # too many tokens for a call
+        self.assertEqual((tokens.array().shape, {one.token_count for one in tokens}), ((100, 128), {1000}))
+
+        async def classify():
+            async with aio.Client(self.server.address) as client:
+                return [one.label for one in await client.classify(texts, model="trec", timeout=60)]
+
+        self.assertEqual(asyncio.run(classify()), ["NUM", "HUM"] * 1100)
+
+    def test_columns(self):
+        texts = [f"{question} {row % 7}" for row, question in enumerate(QUESTIONS * 700)]
+        texts[5], texts[1300], texts[1301], texts[9] = None, " ", "", "why " * 25_000
+        sent = [row for row, text in enumerate(texts) if text and text.strip()]
+        wanted = self.client.classify([texts[row] for row in sent], model="trec", truncate=True, timeout=60)
+        parameters = {"truncate": True}
+        address = self.server.address
+        with sru_inference.Columns(address, model="trec", outputs=["label", "logits"], parameters=parameters) as columns:
+            found = columns(texts)
+        self.assertEqual(found["label"][sent].tolist(), [one.label for one in wanted])
+        self.assertEqual(found["label"][[5, 1300, 1301]].tolist(), [None] * 3)
+        self.assertEqual(np.isnan(found["logits"]).any(axis=1).nonzero()[0].tolist(), [5, 1300, 1301])
+        logits = {label.name: label.logit for label in wanted[0].labels}
+        self.assertEqual(found["logits"][0].tolist(), [logits[name] for name in self.client.model("trec").labels])
+        parameters = {"pooling": "none"}
+        with sru_inference.Columns(address, model="trec", outputs=["encoding"], parameters=parameters) as columns:
+            found = columns([*QUESTIONS, None, ""])["encoding"]
+        wanted = self.client.encode(QUESTIONS, model="trec", pooling="none")
+        self.assertEqual([one.tobytes() for one in found[:2]], [one.values.tobytes() for one in wanted])
+        self.assertEqual(found[2:].tolist(), [None, None])
+        with sru_inference.Columns(address, model="war_and_peace", outputs=["log_prob"]) as columns:
+            found = columns(["Pierre smiled.", None, ""])["log_prob"]
+        self.assertEqual((found[0], np.isnan(found[1:]).tolist()), (self.client.score(["Pierre smiled."])[0].log_prob, [True] * 2))
+
+    def test_tokens_and_unknown_ones(self):
+        text = "Pierre smiled."
+        found = self.client.tokenize([text], model="war_and_peace")
+        self.assertEqual([(text[one.start_char : one.end_char], one.text) for one in found[0].tokens], [(c, c) for c in text])
+        ids = [token.id for token in found[0].tokens]
+        self.assertEqual(list(self.client.detokenize([ids, ids[:6]], model="war_and_peace")), [text, "Pierre"])
+        with self.assertRaises(sru_inference.InvalidArgumentError):
+            self.client.score(['"Yes"'], unknown="refuse")
+        skipped = self.client.score(['"Yes"'], unknown="skip")[0]
+        self.assertEqual((skipped.token_count, skipped.unknown_tokens), (3, 2))
+        self.assertEqual(skipped.log_prob, self.client.score(["Yes"])[0].log_prob)
+        last = list(self.client.generate('"Yes', max_new_tokens=2, unknown="skip"))[-1]
+        self.assertEqual((last.prompt_tokens, last.unknown_tokens), (3, 1))
+
     def test_errors(self):
         with self.assertRaisesRegex(sru_inference.NotFoundError, "'absent' is not loaded") as raised:
             self.client.classify(QUESTIONS, model="absent", request_id="call-2")

@@ -17,22 +17,25 @@ _LIMIT = re.compile(r"expected at most (\d+|that) \(--max_(sequences_per_request
 
 
 class Part(NamedTuple):
-    """`request` has the sequences from `start` to before `stop`."""
+    """`request` has the sequences from `start` to before `stop`. alone: no other part is sent with
+    it, so that a server that refuses it is busy with the calls of others."""
 
     start: int
     stop: int
     request: Any
+    alone: bool = False
 
 
 class Parts:
-    """left: parts that are to be sent, the next one first; whoever sends one says how it ends.
-    options: of each call."""
+    """left: parts that are to be sent. Whoever takes one and sends it says how it ends.
+    options: of each call. in_flight: most calls at a time."""
 
     def __init__(self, request: Any, timeout: Optional[float], metadata: Any) -> None:
         self.options: Dict[str, Any] = {"timeout": timeout, "metadata": metadata}
         self.in_flight = IN_FLIGHT
         self.left: Deque[Part] = collections.deque()
         self._done: List[Tuple[int, Any]] = []
+        self._request = request
         self._cut(Part(0, len(getattr(request, "sequences", ())), request), MOST_SEQUENCES)
 
     def _cut(self, part: Part, most: int) -> None:
@@ -57,17 +60,20 @@ class Parts:
             pieces.append(Part(part.start + start, part.start + stop, piece))
         self.left.extendleft(reversed(pieces))
 
+    def take(self) -> Part:
+        part = self.left.popleft()
+        return part._replace(alone=self.in_flight == 1 or part.request is self._request)
+
     def done(self, part: Part, response: Any) -> None:
         self._done.append((part.start, response))
 
-    def failed(self, part: Part, error: InferenceError, others: int) -> None:
-        """Puts the part back, in smaller pieces if it was too large, or raises the error.
-        others: how many further calls of the request are on their way."""
+    def failed(self, part: Part, error: InferenceError) -> None:
+        """Puts the part back, in smaller pieces if it was too large, or raises the error."""
         count = part.stop - part.start
         limit = _LIMIT.search(error.message) if isinstance(error, InvalidArgumentError) else None
         exhausted = isinstance(error, ResourceExhaustedError)
-        if exhausted and error.retry_after is not None and others:
-            self.in_flight = others  # the server is busy with them
+        if exhausted and error.retry_after is not None and not part.alone:
+            self.in_flight = max(1, self.in_flight // 2)
             self.left.appendleft(part)
         elif count > 1 and (limit or exhausted and error.retry_after is None):
             most = int(limit[1]) if limit and limit[2] == "sequences_per_request" else count

@@ -165,14 +165,14 @@ class Client(ClientBase):
         try:
             while parts.left or calls:
                 if parts.left and len(calls) < parts.in_flight:
-                    part = parts.left.popleft()
+                    part = parts.take()
                     calls.append((part, method(part.request, **parts.options)))
                     continue
                 part, call = calls.popleft()
                 try:
                     response = await call
                 except grpc.RpcError as error:
-                    parts.failed(part, from_rpc(error), len(calls))
+                    parts.failed(part, from_rpc(error))
                 else:
                     parts.done(part, read(response, request_id_of(await call.initial_metadata()) if request_id else ""))
         except asyncio.CancelledError:

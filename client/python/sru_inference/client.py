@@ -129,9 +129,9 @@ class Client(ClientBase):
                 if not call:
                     response, call = method.with_call(part.request, **parts.options)
             except grpc.RpcError as error:
-                parts.failed(part, from_rpc(error), len(calls))
+                parts.failed(part, from_rpc(error))
             except InferenceError as error:
-                parts.failed(part, error, len(calls))
+                parts.failed(part, error)
             else:
                 parts.done(part, read(response, request_id_of(call.initial_metadata()) if request_id else ""))
 
@@ -140,7 +140,7 @@ class Client(ClientBase):
                 if not parts.left or len(calls) >= parts.in_flight:
                     receive(*calls.popleft())
                     continue
-                part = parts.left.popleft()
+                part = parts.take()
                 if parts.left or calls:
                     calls.append((part, method.future(part.request, **parts.options)))
                 else:
