@@ -209,7 +209,7 @@ def _add(
     if model:
         parser.add_argument("--model", default="", help="may be left out when the server has one")
         parser.add_argument(
-            "--unknown", default="", choices=UNKNOWNS, help="of what the vocabulary lacks; default: as the model has it"
+            "--unknown", default="", choices=UNKNOWNS[1:], help="words or bytes that the vocabulary does not have"
         )
     add_connection_flags(parser, timeout)
     return parser

@@ -43,7 +43,7 @@ ROWS = 1024  # in a call, where the server does not say how many it takes
 CALL_BYTES = 60 << 10
 CALLS_READ = 16  # texts are read from a column for so many calls at a time
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
-SKIP_EMPTY = ("classifier", "encoder", "language_model", "tagger")  # tasks with this parameter
+OWN_PARAMETERS = {"priority": "low", "skip_empty": True}  # where the server is ours
 DATATYPES = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "INT32": "<i4", "INT64": "<i8"}
 PARAMETERS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 STRINGS = re.compile(r"(large_)?string$|null$|dictionary<values=(large_)?string,")
@@ -179,7 +179,7 @@ class Columns:
                 if len(calls) > self._in_flight:
                     take()
             if not calls and not answers.rows:  # one text more tells the types of columns of nulls
-                skips = model.task in SKIP_EMPTY and self._parameters.get("skip_empty", True)
+                skips = model.task and self._parameters.get("skip_empty", True)
                 call(range(0), 1, [_tensor([b"" if skips else b"a"])] * len(columns))
             while calls:
                 take()
@@ -201,8 +201,8 @@ class Columns:
         per_token = model.task == "tagger" or model.task and "encoding" in self._outputs
         if per_token and self._outputs and "lengths" not in self._outputs:
             request.outputs.add(name="lengths")
-        own = {"priority": "low", "skip_empty": True if model.task in SKIP_EMPTY else None}
-        for name, value in {**(own if model.task else {}), **self._parameters}.items():
+        own = OWN_PARAMETERS if model.task else {}
+        for name, value in {**own, **self._parameters}.items():
             if value is not None:
                 setattr(request.parameters[name], PARAMETERS[type(value)], value)
         return request

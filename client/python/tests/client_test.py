@@ -137,6 +137,23 @@ def score(request):
     return pb.ScoreResponse(scores=[one] * len(request.sequences))
 
 
+def tokenize(request):
+    """The id of a word is its length."""
+    found = []
+    for sequence in request.sequences:
+        tokens, at = [], 0
+        for word in sequence.text.split():
+            at = sequence.text.index(word, at)
+            where = {"start_byte": at, "end_byte": at + len(word), "start_char": at, "end_char": at + len(word)}
+            tokens.append(pb.Token(id=len(word), text=word, **where))
+        found.append(pb.Tokenization(tokens=tokens, unknown_tokens=request.unknown))
+    return pb.TokenizeResponse(model=request.model, version=request.version, tokenizations=found, max_sequence_tokens=9)
+
+
+def detokenize(request):
+    return pb.DetokenizeResponse(texts=[" ".join("x" * value for value in one.values) for one in request.sequences])
+
+
 def health(service):
     return {"": 1, "sru.v1.InferenceService": 2}.get(service, 3)
 
@@ -149,6 +166,8 @@ ANSWERS = {
     "Translate": translate,
     "Answer": answer,
     "Score": score,
+    "Tokenize": tokenize,
+    "Detokenize": detokenize,
     "ListModels": lambda request: pb.ListModelsResponse(
         models=[
             pb.ModelInfo(name="m", version=4, task="reader", reader=pb.ReaderInfo(features=["exact"]), labels=["A"])
@@ -577,20 +596,6 @@ class CallsTest(unittest.TestCase):
             self.client.classify(["full"])
 
     def test_tokens_of_texts_and_texts_of_tokens(self):
-        def tokenize(request):
-            found = []
-            for sequence in request.sequences:
-                tokens, at = [], 0
-                for word in sequence.text.split():
-                    at = sequence.text.index(word, at)
-                    tokens.append(pb.Token(id=len(word), text=word, start_byte=at, end_byte=at + len(word),
-                                           start_char=at, end_char=at + len(word)))  # fmt: skip
-                found.append(pb.Tokenization(tokens=tokens, unknown_tokens=request.unknown))
-            return pb.TokenizeResponse(model=request.model, version=request.version, tokenizations=found, max_sequence_tokens=9)
-
-        def detokenize(request):
-            return pb.DetokenizeResponse(texts=[" ".join("x" * value for value in one.values) for one in request.sequences])
-
         client = self.connect(serve(self, Tokenize=self.limited(tokenize), Detokenize=self.limited(detokenize)))
         found = client.tokenize(["a bb", ""], model="m", version=3, unknown="skip")
         self.assertEqual((found.model, found.version, found.max_sequence_tokens), ("m", 3, 9))

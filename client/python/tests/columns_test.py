@@ -212,7 +212,6 @@ class ColumnsTest(unittest.TestCase):
         found = columns({"question": ["q", None, "r"], "passage": ["p", "x", "s"]})
         self.assertEqual(found["answer"].tolist(), ["q/p", None, "r/s"])
         self.assertEqual([one.name for one in self.requests()[0].inputs], ["question", "passage"])
-        self.assertNotIn("skip_empty", self.requests()[0].parameters)
         with self.assertRaisesRegex(ValueError, r"texts: expected columns of one length, found \[1, 2\]"):
             columns({"question": ["q"], "passage": ["p", "s"]})
 

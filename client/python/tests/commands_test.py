@@ -97,6 +97,12 @@ class CommandsTest(unittest.TestCase):
         self.check(["tag"], "one two\n\nthree\n", "o 0.7500  one\nt 0.7500  two\n\nt 0.7500  three\n\n")
         self.check(["tag", "--top_k=2", "one"], "", "o 0.7500, n 0.7500  one\n\n")
 
+    def test_tokens(self):
+        self.check(["tokenize", "--unknown=skip"], "one two\n\nthree\n", "3  0-3  one\n3  4-7  two\n\n5  0-5  three\n\n")
+        self.assertEqual(self.service.requests[0].unknown, pb.UNKNOWN_SKIP)
+        self.check(["detokenize", "3", "1"], "", "xxx x\n")
+        self.assertIn("invalid choice: 'drop'", self.check(["classify", "--unknown=drop", "a"], "", "", 2))
+
     def test_more_texts_than_a_call_takes(self):
         for command, after in (("classify", "  w%d\n"), ("tag", "  w%d\n\n")):
             self.service.requests.clear()
