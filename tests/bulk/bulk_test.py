@@ -217,7 +217,7 @@ def bench(build, rows):
         subprocess.run(
             [os.path.join(build, "bin", "sru_bench"), "load", "--address=localhost:%d" % server.port, "--model=trec", "--duration=600s",
              "--warmup=0s", "--in_flight=4", "--calls=%d" % calls, "--sequences=%d" % ROWS_A_CALL, "--input=" + QUESTIONS + ".txt"],
-            check=True, stdout=subprocess.DEVNULL,
+            check=True, capture_output=True,
         )  # fmt: skip
         done = calls * ROWS_A_CALL / 1e6
         mine = seconds(resource.getrusage(resource.RUSAGE_CHILDREN)) - mine

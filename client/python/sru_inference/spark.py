@@ -30,11 +30,10 @@ def _kept(pickled: bytes) -> Columns:
     return columns
 
 
-def _plain(values: pa.Array) -> pa.Array:
-    """In the types that Spark has."""
-    if pa.types.is_dictionary(values.type):
-        return values.dictionary_decode()
-    return values.cast(pa.list_(values.type.value_type)) if pa.types.is_fixed_size_list(values.type) else values
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type that Spark has for it: lists of one size are lists."""
+    is_list = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
+    return pa.list_(_plain(kind.value_type)) if is_list else kind
 
 
 def infer(frame: DataFrame, column: str, *, outputs: Dict[str, str], address: Any = None, model_repository: Optional[str] = None,
@@ -47,7 +46,7 @@ def infer(frame: DataFrame, column: str, *, outputs: Dict[str, str], address: An
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             answers = _kept(pickled)(batch.column(column))
-            arrays = batch.columns + [_plain(answers[name]) for name in outputs]
+            arrays = batch.columns + [answers[name].cast(_plain(answers[name].type)) for name in outputs]
             yield pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, *outputs])
 
     added = [functions.lit(None).cast(kind).alias(name) for name, kind in outputs.items()]
