@@ -54,12 +54,17 @@ class SparkTest(unittest.TestCase):
 
     def test_predict_batch_udf(self):
         from pyspark.ml.functions import predict_batch_udf
+        from pyspark.sql.types import ArrayType, FloatType, StringType
 
         from sru_inference.spark import make_predict_fn
 
-        classify = predict_batch_udf(make_predict_fn("label", **TREC), return_type="string", batch_size=3)
-        rows = self.frame.withColumn("label", classify("text")).orderBy("id").collect()
+        classify, weigh = (
+            predict_batch_udf(make_predict_fn(output, **TREC), return_type=kind, batch_size=3)
+            for output, kind in (("label", StringType()), ("probabilities", ArrayType(FloatType())))
+        )
+        rows = self.frame.select("id", classify("text").alias("label"), weigh("text").alias("all")).orderBy("id").collect()
         self.assertEqual([row.label for row in rows], LABELS)
+        self.assertAlmostEqual(sum(rows[3].all), 1, places=5)
 
     def test_errors(self):
         from sru_inference.spark import infer

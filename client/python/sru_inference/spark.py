@@ -55,10 +55,10 @@ def infer(frame: DataFrame, column: str, *, outputs: Dict[str, str], address: An
 
 def make_predict_fn(output: str = "label", *, address: Any = None, model_repository: Optional[str] = None, flags: Sequence[str] = (),
                     **options: Any) -> Callable[[], Callable[[Any], Any]]:  # fmt: skip
-    """For pyspark.ml.functions.predict_batch_udf: answers a column of texts with one of `output`."""
+    """For pyspark.ml.functions.predict_batch_udf: answers a column of texts with numbers, strings, or arrays of one size."""
     columns = make_columns(address, model_repository, flags, outputs=(output,), **options)
 
     def make() -> Callable[[Any], Any]:
-        return lambda texts: columns(pa.array(texts, pa.string(), from_pandas=True))[output].to_numpy(zero_copy_only=False)
+        return lambda texts: columns(texts)[output]
 
     return make
