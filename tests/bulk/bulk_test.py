@@ -214,11 +214,13 @@ def bench(build, rows):
     flags = ["--model_repository=" + os.path.join(ROOT, "models", "pretrained"), "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0"]
     with SruServer([os.path.join(build, "bin", SERVER), *flags, "--http_listen="]) as server:
         before, mine = processor_seconds(server.pid), seconds(resource.getrusage(resource.RUSAGE_CHILDREN))
-        subprocess.run(
-            [os.path.join(build, "bin", "sru_bench"), "load", "--address=localhost:%d" % server.port, "--model=trec", "--duration=600s",
-             "--warmup=0s", "--in_flight=4", "--calls=%d" % calls, "--sequences=%d" % ROWS_A_CALL, "--input=" + QUESTIONS + ".txt"],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        report = subprocess.run(
+            [os.path.join(build, "bin", "sru_bench"), "load", "--json", "--address=localhost:%d" % server.port, "--model=trec",
+             "--deadline=inf", "--duration=900s", "--warmup=0s", "--in_flight=4", "--calls=%d" % calls, "--sequences=%d" % ROWS_A_CALL, "--input=" + QUESTIONS + ".txt"],
+            check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        ).stdout  # fmt: skip
+        if json.loads(report)["ok"] != calls:
+            raise AssertionError("sru_bench: %s" % report)
         done = calls * ROWS_A_CALL / 1e6
         mine = seconds(resource.getrusage(resource.RUSAGE_CHILDREN)) - mine
         return Cost(mine / done, (processor_seconds(server.pid) - before) / done)

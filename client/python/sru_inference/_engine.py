@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any, Optional, Sequence, Tuple
 
 from .columns import Columns
@@ -24,4 +25,6 @@ def make_columns(address: Any, model_repository: Optional[str], flags: Sequence[
     """Not connected yet, so that it can be sent to a worker."""
     if (address is None) == (model_repository is None):
         raise ValueError("expected address= (of servers that run) or model_repository= (a server on each node), and not both")
-    return Columns(address if model_repository is None else LocalAddress(model_repository, tuple(flags)), **options)
+    if model_repository is not None:
+        address = LocalAddress(os.path.abspath(model_repository), tuple(flags))  # workers may run in other folders
+    return Columns(address, **options)
