@@ -392,6 +392,17 @@ TEST_F(ClientTest, TextMustBeUtf8) {
   EXPECT_EQ(server_.num_calls(), 1);
 }
 
+TEST_F(ClientTest, TokenizesAndDetokenizes) {
+  v1::TokenizeRequest texts;
+  *texts.add_sequences() = TextSequence("ab c");
+  const auto tokens = Checked(client_->Tokenize(texts));
+  ASSERT_EQ(tokens->tokenizations(0).tokens_size(), 2);
+  EXPECT_EQ(tokens->tokenizations(0).tokens(1).start_byte(), 3);
+  v1::DetokenizeRequest ids;
+  ids.add_sequences()->add_values(tokens->tokenizations(0).tokens(0).id());
+  EXPECT_EQ(Checked(client_->Detokenize(ids))->texts(0), "xx");
+}
+
 TEST_F(ClientTest, ManyThreadsShareOne) {
   std::vector<std::thread> threads;
   std::atomic<int> ok{0};

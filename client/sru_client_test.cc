@@ -165,7 +165,7 @@ TEST_F(SruClientTest, TagPrintsARowForEachToken) {
   EXPECT_THAT(output.err, HasSubstr("--top_k"));
 }
 
-TEST_F(SruClientTest, TokenizePrintsTokensAndDetokenizeTexts) {
+TEST_F(SruClientTest, TokenizePrintsTokens) {
   Output output = Run({"tokenize", "--model=m", "--unknown=skip", "New zzYork"});
   EXPECT_EQ(output.out,
             "ID  TOKEN   BEGIN  END  TEXT\n"
@@ -176,12 +176,6 @@ TEST_F(SruClientTest, TokenizePrintsTokensAndDetokenizeTexts) {
   EXPECT_EQ(sent.unknown(), v1::UNKNOWN_SKIP);
   output = Run({"tokenize", "--json"}, "New York\n");
   EXPECT_EQ(JsonLines(output.out)[0]["tokens"][1]["start_byte"], 4);
-  output = Run({"detokenize", "2 3", "1"});
-  EXPECT_EQ(output.out, "xx xxx\nx\n");
-  output = Run({"detokenize", "--json"}, "4\n");
-  EXPECT_EQ(JsonLines(output.out)[0]["text"], "xxxx");
-  output = Run({"detokenize", "2 three"}, 1);
-  EXPECT_THAT(output.err, HasSubstr("expected token ids with spaces between them, found 'three'"));
   Run({"tag", "--unknown=refuse", "x"});
   EXPECT_EQ(server_.requests<v1::TagRequest>().back().unknown(), v1::UNKNOWN_REFUSE);
   Run({"classify", "x"});

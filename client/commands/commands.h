@@ -14,14 +14,13 @@ extern const Command kAnswer;
 extern const Command kTranslate;
 extern const Command kTag;
 extern const Command kTokenize;
-extern const Command kDetokenize;
 extern const Command kModels;
 extern const Command kHealth;
 extern const Command kAdmin;
 
-inline constexpr const Command* kCommands[] = {&kClassify,   &kEncode,    &kScore,  &kGenerate,
-                                               &kAnswer,     &kTranslate, &kTag,    &kTokenize,
-                                               &kDetokenize, &kModels,    &kHealth, &kAdmin};
+inline constexpr const Command* kCommands[] = {&kClassify, &kEncode,    &kScore, &kGenerate,
+                                               &kAnswer,   &kTranslate, &kTag,   &kTokenize,
+                                               &kModels,   &kHealth,    &kAdmin};
 
 }  // namespace sru::client
 

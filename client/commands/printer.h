@@ -54,7 +54,6 @@ class Printer {
     tokens_ += result.tokens_size();
     unknown_ += result.unknown_tokens();
   }
-  void Count(const std::string& /*text*/) {}
   int64_t tokens() const { return tokens_; }
   int64_t unknown() const { return unknown_; }
   // Says on standard error if more than half of all were unknown. Call it once, at the end.

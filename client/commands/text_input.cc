@@ -4,8 +4,8 @@
 
 namespace sru::client {
 
-void AddUnknownFlag(v1::Unknown* unknown, Flags* flags) {
-  flags->AddChoice("unknown", unknown, NamedValues<v1::Unknown>(),
+void TargetFlags::AddUnknownTo(Flags* flags) {
+  flags->AddChoice("unknown", &unknown, NamedValues<v1::Unknown>(),
                    "what becomes of words, characters and bytes that the model does not know: "
                    "refuse, skip, replace, or default for the model's own");
 }
@@ -14,7 +14,7 @@ void TargetFlags::AddTo(Flags* flags) {
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
   flags->Add("version", &version, {0}, "version of the model; 0 = the latest");
   flags->AddChoice("priority", &priority, NamedValues<v1::Priority>(), "low, normal or high");
-  AddUnknownFlag(&unknown, flags);
+  AddUnknownTo(flags);
 }
 
 void InputFlags::AddTo(Flags* flags, bool can_truncate, bool can_skip_empty) {

@@ -12,8 +12,6 @@
 
 namespace sru::client {
 
-void AddUnknownFlag(v1::Unknown* unknown, Flags* flags);
-
 // The model that a call names, how urgent the call is, and how its text is read.
 struct TargetFlags {
   std::string model;
@@ -22,6 +20,8 @@ struct TargetFlags {
   v1::Unknown unknown{};
 
   void AddTo(Flags* flags);
+  // --unknown alone.
+  void AddUnknownTo(Flags* flags);
 
   template <typename Request>
   void SetOn(Request* request) const {

@@ -317,8 +317,8 @@ TEST(TokenizeModelsTest, ReadersTranslatorsAndTaggersAnswer) {
   query->add_passages("zz a zz b");
   answer.set_unknown(v1::UNKNOWN_SKIP);
   const v1::AnswerResponse answered = server.Must(answer);
-  ASSERT_GT(answered.results(0).spans_size(), 0);
-  const auto& span = answered.results(0).spans(0);
+  ASSERT_GT(answered.results(0).answers_size(), 0);
+  const v1::SpanAnswer& span = answered.results(0).answers(0);
   EXPECT_TRUE(span.start_byte() == 3 || span.start_byte() == 8) << span.start_byte();
   query->set_passages(0, "zz zzz");
   EXPECT_THAT(server.Call(answer),
