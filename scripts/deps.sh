@@ -19,7 +19,7 @@
 #          kubernetes-validate and Helm's library from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
 #   clients  clients that others wrote, from PyPI in .cache/clients-venv: the tests of tests/clients skip without
 #          them
-#   bulk   Java, and Spark, Ray and Beam from PyPI in .cache/bulk-venv and .cache/beam-venv (1.9 GB), for tests/bulk
+#   bulk   Java, and from PyPI Spark, Ray, Beam and lm_eval in .cache/bulk-venv and .cache/beam-venv (2.4 GB), for tests/bulk
 #   languages  gRPC for Go, Java and Ruby, for tests/interop/languages_test.py
 #   machine  what scripts/fresh_machine.sh needs to make a machine
 #   packages  what makes a Debian package (`make deb`)

@@ -137,7 +137,7 @@ def installed_versions():
     """Package -> the versions that tests install of it."""
     versions = {}
     for path in glob.glob(os.path.join(ROOT, "tests", "*", "*requirements.txt")):
-        for package, version in re.findall(r"(?m)^([\w-]+)(?:\[.*\])?==(\S+)$", read(path)):
+        for package, version in re.findall(r"(?m)^([\w-]+)(?:\[.*\])?==([\w.]+)", read(path)):
             versions.setdefault(package, set()).add(version)
     return versions
 

@@ -189,7 +189,9 @@ void TokenizerInfo(const SharedCall& call) {
           const ordered_json info = {{"tokenizer_class", model.preprocessing()},
                                      {"model_max_length", model.max_sequence_tokens()},
                                      {"vocab_size", model.vocabulary_size()},
-                                     {"name_or_path", model.name()}};
+                                     {"name_or_path", model.name()},
+                                     // Texts have no end of their own; lm_eval looks for the key.
+                                     {"eos_token", nullptr}};
           call->Reply(JsonResponse(JsonText(info)));
         });
   });

@@ -3,7 +3,7 @@
     import clients_venv
     clients_venv.enter("tritonclient.grpc")
 
-goes on in that environment if this Python does not have the module, and ends with "skipped" if there is no such environment.
+goes on in that environment if this Python does not have the module, and ends with "skipped" if there is no such environment. `venv="bulk"`: in that of scripts/deps.sh bulk.
 Then the modules of tests/integration and tests/interop can be imported.
 """
 
@@ -16,16 +16,17 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 PYTHON = os.path.join(ROOT, ".cache", "clients-venv", "bin", "python")
 
 
-def enter(*modules):
+def enter(*modules, venv="clients"):
+    python = PYTHON.replace("clients-venv", venv + "-venv")
     try:
         for module in modules:
             importlib.import_module(module)
     except ImportError as error:
-        if not os.path.exists(PYTHON) or os.environ.get("SRU_IN_VENV"):
-            print("SKIPPED: %s (scripts/deps.sh clients)" % error)
+        if not os.path.exists(python) or os.environ.get("SRU_IN_VENV"):
+            print("SKIPPED: %s (scripts/deps.sh %s)" % (error, venv))
             sys.exit(77)
         os.environ["SRU_IN_VENV"] = "1"
-        os.execv(PYTHON, [PYTHON, "-B"] + sys.argv)
+        os.execv(python, [python, "-B"] + sys.argv)
     sys.path[:0] = [os.path.join(ROOT, "tests", folder) for folder in ("integration", "interop")]
 
 
