@@ -47,15 +47,14 @@ unshare --mount --pid --cgroup --fork --kill-child bash -euc '
   mkdir /sys/fs/cgroup/systemd
   mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
   mount -t tmpfs tmpfs /run
+  mount -t tmpfs tmpfs /tmp  # which systemd empties
   exec env -i container=lxc /lib/systemd/systemd --system --unit=multi-user.target --log-target=journal
 ' </dev/null >"$log" 2>&1 &
 outer=$!
 trap 'kill -KILL $outer 2>/dev/null || true' EXIT
 # booted COMMAND...: runs it where systemd is process 1
 booted() {
-  local init
-  read -r init <"/proc/$outer/task/$outer/children"
-  nsenter --target="$init" --all "$@"
+  nsenter --target="$(tr -d ' ' <"/proc/$outer/task/$outer/children")" --all "$@"
 }
 for _ in $(seq 600); do
   state=$(booted systemctl is-active sru-server 2>/dev/null || true)
@@ -65,8 +64,9 @@ done
 booted journalctl --no-pager --unit=sru-server | tail -n 30
 [ "$state" = active ]
 booted systemctl reload sru-server
-answers "$(booted journalctl --no-pager --output=cat --unit=sru-server | sed -n 's/^listening on \([^,]*\),.*/\1/p')" sru_client
-booted systemctl show --property=User,Type,StatusText sru-server
+address=$(booted journalctl --no-pager --output=cat --unit=sru-server | sed -n 's/^listening on \([^,]*\),.*/\1/p' | tail -n 1)
+answers "$address" sru_client
+booted systemctl show --property=User,Type sru-server
 booted systemctl stop sru-server
 [ "$(booted systemctl show --property=Result --value sru-server)" = success ]
 kill -KILL $outer

@@ -18,9 +18,9 @@ UNIT = os.path.join(running.ROOT, "deploy", "systemd", "sru-server.service.in")
 EXPOSURE = 20  # tenths, of systemd-analyze security
 
 
-def unit_text():
+def unit_text(prefix="/usr"):
     with open(UNIT, encoding="utf-8") as file:
-        return file.read().replace("@PREFIX@", "/usr")
+        return file.read().replace("@PREFIX@", prefix)
 
 
 def settings():
@@ -56,7 +56,7 @@ class SystemdTest(unittest.TestCase):
             done = running.run("cmake", "--install", os.path.dirname(PROGRAMS), "--prefix", folder, "--component", "service")
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(os.path.join(folder, "lib/systemd/system/sru-server.service"), encoding="utf-8") as file:
-                self.assertEqual(file.read(), unit_text().replace("/usr/", folder + "/"))
+                self.assertEqual(file.read(), unit_text(folder))
             with open(os.path.join(folder, "lib/sysusers.d/sru-server.conf"), encoding="utf-8") as file:
                 self.assertRegex(file.read(), r"^u %s " % settings()["User"])
 
