@@ -59,7 +59,7 @@ std::vector<std::string> ExposureWarnings(const Options& options);
 // if another does.
 std::string ReachNotice(const Options& options);
 
-// The help text: of the dozen flags that matter first, or of every flag with --help=all.
+// The help text: of the few flags that matter first, or of every flag with --help=all.
 std::string HelpText(bool all);
 
 // What --version prints.

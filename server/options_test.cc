@@ -250,7 +250,7 @@ TEST(OptionsTest, HelpShowsWhatMattersFirstAndTheRestOnRequest) {
     const std::vector<std::string> parts = absl::StrSplit(help, "\n  --");
     return parts.size() - 2;  // without what stands before, and --help
   };
-  EXPECT_EQ(count(first), 12u);
+  EXPECT_EQ(count(first), 13u);
   EXPECT_THAT(first, AllOf(HasSubstr("--model_repository"), HasSubstr("--help=all"),
                            HasSubstr("(default 127.0.0.1:50051)"), HasSubstr("SRU_LISTEN")));
   const size_t rare = all.find(absl::StrCat("\n\n", Flags::kRarelyChanged, ":\n"));

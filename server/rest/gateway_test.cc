@@ -600,6 +600,7 @@ TEST_F(GatewayTest, ABombIsNotUnpacked) {
                   "Content-Encoding: the body unpacks to more than 100000 bytes");
   }
   // What is unpacked is reserved while it grows.
+  client_ = std::make_shared<Client>();  // whose answer holds memory
   calls::ByteReservation others(&budget_);
   ASSERT_TRUE(others.Grow(budget_.limit() - 90000));
   ExpectRefusal(ask(99000), 429, "RESOURCE_EXHAUSTED", "memory");

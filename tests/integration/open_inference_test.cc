@@ -392,8 +392,8 @@ TEST_F(OpenInferenceTest, BlankRowsHaveEmptyAnswers) {
   const auto [labels, blank_labels] =
       ask("classifier", {"probabilities", "logits", "label", "label_ids"});
   for (const char* const name : {"probabilities", "logits"}) {
-    EXPECT_EQ(Values(blank_labels, name, "FP32", {4, 3}),
-              rows(Values(labels, name, "FP32", {2, 3}), floats(3)));
+    EXPECT_EQ(Values(blank_labels, name, "FP32", {4, 2}),
+              rows(Values(labels, name, "FP32", {2, 2}), floats(2)));
   }
   const std::string ids = Values(labels, "label_ids", "INT32", {2});
   EXPECT_EQ(Values(blank_labels, "label_ids", "INT32", {4}), rows(ids, Raw<int32_t>({-1})));
@@ -534,7 +534,7 @@ TEST_F(OpenInferenceTest, WrongNames) {
   Want("lable");
   ExpectError(
       "outputs[1].name: 'lable' is not an output of 'classifier', expected one of "
-      "probabilities, logits, label, encoding, lengths");
+      "probabilities, logits, label, label_ids, encoding, lengths");
   request_.mutable_outputs(1)->set_name("label");
   ExpectError("outputs[1].name: label is requested twice");
   request_.mutable_outputs(1)->set_name("encoding");
