@@ -91,7 +91,7 @@ server/calls/kinds       | server/callers server/calls server/calls/bounds serve
                          | server/lifecycle server/telemetry                                  |
                          | server/batching/queue                                              |
                          | server/base models base                                            |
-server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1800 500
+server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1850 500
                          | server/calls/messages server/lifecycle                             |
                          | models base proto                                                  |
 server/tasks/programs    | models kernels base                                                | absl                     | 250 0
@@ -114,12 +114,12 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
 server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4400 2150
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7900 4150
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8350 4450
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
                          | server/rest server/base models models/text base proto              |
-server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2100 450
+server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2150 450
                          | server/rpc server/open_inference server/rest                       |
                          | server/http server/lifecycle server/transport                      |
                          | server/translation                                                 |
@@ -167,10 +167,10 @@ tests/chaos              | tests/testing server server/base bench base          
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 650 0
 deploy                   |                                                                    |                          | 650 0
-scripts                  |                                                                    |                          | 3800 1200
+scripts                  |                                                                    |                          | 3850 1200
 client/python            |                                                                    |                          | 3900 2250
 models/exporter          |                                                                    |                          | 3900 0
-tests                    |                                                                    |                          | 0 8500
+tests                    |                                                                    |                          | 0 8650
 """
 
 # What unit tests of a room may include as well: the other side of what two rooms must agree on, and

@@ -32,7 +32,7 @@ PAGES = {
     "README.md": 1200,
     "docs/README.md": 300,
     "docs/production.md": 900,
-    "docs/rest.md": 1950,
+    "docs/rest.md": 1990,
     "docs/open_inference.md": 1350,
     "docs/bulk.md": 800,
     "docs/clients.md": 800,
