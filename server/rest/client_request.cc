@@ -392,6 +392,7 @@ RestError ReadDetokenize(FieldReader* fields, const calls::RequestLimits& /*limi
     }
   }
   request->names = {{"sequences[0].values", "tokens"}, {"sequences", "tokens"}};
+  request->is_list = true;
   request->append = [response = response](std::string* json) {
     AppendText("{\"prompt\":", response->texts().empty() ? "" : response->texts(0), json);
     *json += '}';

@@ -5,6 +5,7 @@ huggingface_hub.
 """
 
 import atexit
+import base64
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ import urllib.request
 import clients_venv
 from clients_venv import TOKEN, tokens_file
 
-os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 clients_venv.enter(
     "huggingface_hub", "langchain_openai", "llama_index.embeddings.openai", "llama_index.embeddings.text_embeddings_inference",
     "numpy", "openai", "grpc")  # fmt: skip
@@ -81,7 +82,7 @@ class EmbeddingsTest(unittest.TestCase):
             answer = self.openai.embeddings.create(model="trec", input=TEXTS, **options)
             vectors = [one.embedding for one in answer.data]
             if options.get("encoding_format") == "base64":
-                vectors = [np.frombuffer(__import__("base64").b64decode(vector), "<f4") for vector in vectors]
+                vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
             self.check(vectors)
             self.assertEqual([one.index for one in answer.data], [0, 1])
             self.assertEqual((answer.model, answer.usage.prompt_tokens, answer.usage.total_tokens), ("trec", self.tokens, self.tokens))
