@@ -101,7 +101,7 @@ struct TextSpan {
 };
 
 // Goes on from what an error says of a text that is refused.
-inline constexpr char kUnknownAdvice[] = "; set unknown to skip or replace it";
+inline constexpr char kUnknownAdvice[] = "set unknown to skip or replace it";
 
 struct EncodeOptions {
   // At most so many tokens are wanted: what comes after these is checked for its UTF-8 only. To

@@ -1,8 +1,7 @@
 // What the message of an error advises at its end: a part of the status that an API whose fields
 // have other names, or that lacks a field, words in its own way.
 //
-//   return Advise(InvalidArgument("9 tokens are too many"), "shorten the sequence or set
-//   truncate");
+//   return Advise(InvalidArgument("9 tokens are too many"), AdviceOn::kLength, "set truncate");
 //   ...
 //   WithAdvice(status, "send a shorter text")
 #ifndef SRU_SERVER_BASE_ADVICE_H_
@@ -18,6 +17,11 @@
 
 namespace sru::server {
 
+enum class AdviceOn : char {
+  kLength = 'l',  // of a sequence that is too long; every API has something to say
+  kField = 'f',   // on a field of sru.v1, which no other API has
+};
+
 inline constexpr char kAdvicePayloadUrl[] = "sru.server.Advice";
 
 // The status with another message and the same payloads.
@@ -30,18 +34,26 @@ inline absl::Status Reworded(const absl::Status& status, absl::string_view messa
 }
 
 // The status, whose message now ends with "; " and the advice.
-inline absl::Status Advise(const absl::Status& status, absl::string_view advice) {
+inline absl::Status Advise(const absl::Status& status, AdviceOn topic, absl::string_view advice) {
   absl::Status advised = Reworded(status, absl::StrCat(status.message(), "; ", advice));
-  advised.SetPayload(kAdvicePayloadUrl, absl::Cord(advice));
+  const char name = static_cast<char>(topic);
+  advised.SetPayload(kAdvicePayloadUrl,
+                     absl::Cord(absl::StrCat(absl::string_view(&name, 1), advice)));
   return advised;
 }
 
-// With `advice` in place of what Advise() has added; unchanged if nothing was.
+// In the words of another API: with `advice` in place of what Advise() has added on a length, and
+// without what it has added on a field. Unchanged if nothing was added.
 inline absl::Status WithAdvice(const absl::Status& status, absl::string_view advice) {
-  const absl::optional<absl::Cord> old = status.GetPayload(kAdvicePayloadUrl);
-  absl::string_view message = status.message();
-  if (!old.has_value() || !absl::ConsumeSuffix(&message, std::string(*old))) return status;
-  return Advise(Reworded(status, absl::StripSuffix(message, "; ")), advice);
+  const absl::optional<absl::Cord> payload = status.GetPayload(kAdvicePayloadUrl);
+  if (!payload.has_value()) return status;
+  const std::string old(*payload);
+  const absl::string_view message =
+      absl::StripSuffix(status.message(), absl::StrCat("; ", absl::string_view(old).substr(1)));
+  absl::Status plain = Reworded(status, message);
+  plain.ErasePayload(kAdvicePayloadUrl);
+  if (old.front() == static_cast<char>(AdviceOn::kField)) return plain;
+  return Advise(plain, AdviceOn::kLength, advice);
 }
 
 }  // namespace sru::server

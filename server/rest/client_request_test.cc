@@ -277,13 +277,17 @@ TEST(FieldReaderTest, ErrorsAreInTheWordsOfTheApi) {
 
 // An API that has no field `truncate` must not advise it.
 TEST(FieldReaderTest, AdviceIsOfTheApi) {
-  const absl::Status status =
-      Advise(absl::InvalidArgumentError("sequences[0].text: too long"), "set truncate");
+  const absl::Status status = Advise(absl::InvalidArgumentError("sequences[0].text: too long"),
+                                     AdviceOn::kLength, "set truncate");
   EXPECT_EQ(status.message(), "sequences[0].text: too long; set truncate");
   EXPECT_EQ(WithAdvice(status, "send less").message(), "sequences[0].text: too long; send less");
   const RestError error = InFieldsOf({{"sequences", "input"}}, false, "send less", status);
   EXPECT_EQ(error.status.message(), "input: too long; send less");
   EXPECT_EQ(WithAdvice(absl::InternalError("x; set truncate"), "y").message(), "x; set truncate");
+  const absl::Status empty = Advise(absl::InvalidArgumentError("sequences[0].text: empty"),
+                                    AdviceOn::kField, "with skip_empty it may be");
+  EXPECT_EQ(empty.message(), "sequences[0].text: empty; with skip_empty it may be");
+  EXPECT_EQ(WithAdvice(empty, "send less"), absl::InvalidArgumentError("sequences[0].text: empty"));
 }
 
 }  // namespace

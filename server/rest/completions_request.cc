@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
+#include "server/base/advice.h"
 #include "server/rest/error_response.h"
 #include "server/rest/field_reader.h"
 #include "server/rest/json_body.h"
@@ -237,6 +238,7 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
 }
 
 RestError ErrorOfPrompt(RestError error, std::optional<size_t> index) {
+  error.status = WithAdvice(error.status, "send a shorter prompt");
   const absl::string_view message = error.status.message();
   const absl::string_view path = message.substr(0, message.find(": "));
   absl::string_view field = path;

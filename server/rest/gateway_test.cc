@@ -1233,8 +1233,8 @@ TEST_F(GatewayTest, EmbeddingsHaveOpenAisForm) {
   EXPECT_EQ(json::parse(refused->body).at("error").at("param"), "dimensions");
 
   service_.encode = [](calls::Exchange&, const v1::EncodeRequest&, v1::EncodeResponse*) {
-    return FakeEnd(
-        Advise(absl::InvalidArgumentError("sequences[1].text: too long"), "set truncate"));
+    return FakeEnd(Advise(absl::InvalidArgumentError("sequences[1].text: too long"),
+                          AdviceOn::kLength, "set truncate"));
   };
   EXPECT_EQ(
       json::parse(ask("/v1/embeddings", R"({"input":["a","b"]})")->body).at("error").at("message"),

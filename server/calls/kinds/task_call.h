@@ -387,8 +387,8 @@ class SequenceCall : public TaskCall<Request, Response, Task> {
     }
     input.may_be_empty = request.skip_empty();
     input.empty_advice = this->has_form()
-                             ? "; with the parameter skip_empty such a row gets an empty answer"
-                             : "; with skip_empty such a sequence gets an empty answer";
+                             ? "with the parameter skip_empty such a row gets an empty answer"
+                             : "with skip_empty such a sequence gets an empty answer";
     bool truncate = false;
     if constexpr (HasTruncate<Request>::value) truncate = request.truncate();
     SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseSequences(request.sequences(), truncate,

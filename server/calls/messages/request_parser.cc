@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "server/base/advice.h"
 #include "server/base/interruption.h"
@@ -61,6 +62,19 @@ class SequenceParser {
     return InvalidArgument(name_, "[", index_, "]", field, ": ", what...);
   }
 
+  absl::Status EmptyError(absl::string_view field, absl::string_view what) const {
+    absl::Status error = Error(field, what);
+    if (input_.empty_advice.empty()) return error;
+    return Advise(error, AdviceOn::kField, input_.empty_advice);
+  }
+
+  absl::Status UnreadableText(absl::string_view why) const {
+    if (!absl::ConsumeSuffix(&why, absl::StrCat("; ", models::kUnknownAdvice))) {
+      return Error(".text", why);
+    }
+    return Advise(Error(".text", why), AdviceOn::kField, models::kUnknownAdvice);
+  }
+
   // Checks the length of a sequence with `found` tokens and returns how many of them to compute.
   absl::StatusOr<int> CheckLength(absl::string_view field, int64_t found,
                                   absl::string_view at_least, TokenCounts* counts) const {
@@ -70,7 +84,7 @@ class SequenceParser {
       return Advise(
           Error(field, at_least, found, " tokens are too many, expected at most ", MaxTokens(),
                 " (", is_flag ? "--max_sequence_tokens" : input_.max_tokens_name, ")"),
-          index_ == kNoIndex ? "send less at a time" : input_.too_long_advice);
+          AdviceOn::kLength, index_ == kNoIndex ? "send less at a time" : input_.too_long_advice);
     }
     counts->truncated = true;
     return MaxTokens();
@@ -89,10 +103,10 @@ class SequenceParser {
     options.unknown = input_.unknown;
     options.spans = input_.spans != nullptr;
     absl::StatusOr<models::EncodedText> encoded = input_.tokenizer->Encode(text, options);
-    if (!encoded.ok()) return Error(".text", encoded.status().message());
+    if (!encoded.ok()) return UnreadableText(encoded.status().message());
     if (encoded->ids.empty() && !input_.may_be_empty) {
-      return Error(".text", "no tokens are left after preprocessing, expected at least one word",
-                   input_.empty_advice);
+      return EmptyError(".text",
+                        "no tokens are left after preprocessing, expected at least one word");
     }
     SRU_RETURN_UNLESS_OK(Take(".text", "at least ", &*encoded, task, counts));
     if (input_.spans != nullptr) (*input_.spans)[index_] = std::move(encoded->spans);
@@ -114,7 +128,7 @@ class SequenceParser {
   absl::Status ParseTokens(const v1::Tokens& tokens, TokenTask* task, TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".tokens");
     if (tokens.values_size() == 0 && !input_.may_be_empty) {
-      return Error(".tokens.values", "empty, expected at least one", input_.empty_advice);
+      return EmptyError(".tokens.values", "empty, expected at least one");
     }
     models::EncodeOptions options;
     options.unknown = input_.unknown;
@@ -131,16 +145,16 @@ class SequenceParser {
       sink.Add(input_.tokenizer->Lookup(tokens.values(i)), i, i + 1);
     }
     if (sink.refused().has_value()) {
-      return Error(absl::StrCat(".tokens.values[", sink.refused()->begin_byte, "]"),
-                   "not in the model's vocabulary",
-                   input_.tokenizer->unknown_id() == models::Tokenizer::kNotFound
-                       ? ", which has no unknown token"
-                       : "",
-                   models::kUnknownAdvice);
+      return Advise(Error(absl::StrCat(".tokens.values[", sink.refused()->begin_byte, "]"),
+                          "not in the model's vocabulary",
+                          input_.tokenizer->unknown_id() == models::Tokenizer::kNotFound
+                              ? ", which has no unknown token"
+                              : ""),
+                    AdviceOn::kField, models::kUnknownAdvice);
     }
     if (encoded.ids.empty() && !input_.may_be_empty) {
-      return Error(".tokens.values", "none of them is in the model's vocabulary, expected one",
-                   input_.empty_advice);
+      return EmptyError(".tokens.values",
+                        "none of them is in the model's vocabulary, expected one");
     }
     return Take(".tokens.values", "at least ", &encoded, task, counts);
   }
@@ -151,7 +165,7 @@ class SequenceParser {
                    input_.input_size, " values per frame");
     }
     if (ids.values_size() == 0 && !input_.may_be_empty) {
-      return Error(".token_ids.values", "empty, expected at least one", input_.empty_advice);
+      return EmptyError(".token_ids.values", "empty, expected at least one");
     }
     for (int i = 0; i < ids.values_size(); ++i) {
       if (ids.values(i) < 0 || ids.values(i) >= input_.vocabulary_size) {
@@ -178,7 +192,7 @@ class SequenceParser {
     const std::string& data = features.data();
     const size_t frame_bytes = static_cast<size_t>(input_.input_size) * sizeof(float);
     if (data.empty() && !input_.may_be_empty) {
-      return Error(".features.data", "empty, expected at least one frame", input_.empty_advice);
+      return EmptyError(".features.data", "empty, expected at least one frame");
     }
     if (data.size() % frame_bytes != 0) {
       return Error(".features.data", data.size(), " bytes, expected a multiple of ", frame_bytes,
