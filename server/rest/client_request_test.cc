@@ -21,6 +21,7 @@ namespace {
 using ::nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 // A request that was read.
 class Reading {
@@ -258,7 +259,7 @@ TEST(PipelineTest, NeighboursOfOneEntityAreGrouped) {
   // Another one begins; and labels without B- and I- are grouped by their names.
   EXPECT_THAT(entities("B-PER B-PER O O", ""), HasSubstr("\"word\":\"\xC3\x89va\""));
   EXPECT_THAT(entities("PER PER O O", ""), HasSubstr("\"word\":\"\xC3\x89va Li\""));
-  EXPECT_THAT(entities(labels, "", /*is_list=*/true), testing::StartsWith("[[{"));
+  EXPECT_THAT(entities(labels, "", /*is_list=*/true), StartsWith("[[{"));
 }
 
 TEST(FieldReaderTest, ErrorsAreInTheWordsOfTheApi) {

@@ -163,7 +163,7 @@ class V2RoutesTest : public ::testing::Test {
     request.method = method;
     request.path = path;
     if (!json_length.empty()) request.headers["inference-header-content-length"] = json_length;
-    EXPECT_EQ(match.route->errors, ErrorForm::kOpenInference);
+    EXPECT_EQ(match.route->error_form, ErrorForm::kOpenInference);
     const auto call =
         std::make_shared<FakeCall>(&methods_, std::move(request), body, match.parameters);
     match.route->handle(call);
