@@ -97,7 +97,8 @@ absl::StatusOr<EncodedText> Tokenizer::Encode(std::string_view text,
   TokenSink sink = SinkOf(options, &encoded);
   SRU_RETURN_UNLESS_OK(AppendTokens(text, &sink));
   if (const auto& refused = sink.refused(); refused.has_value()) {
-    return InvalidArgument(Missing(text, refused->begin_byte, refused->end_byte), "; ", kUnknownAdvice);
+    return InvalidArgument(Missing(text, refused->begin_byte, refused->end_byte), "; ",
+                           kUnknownAdvice);
   }
   if (options.spans) CountCodePoints(text, &encoded.spans);
   return encoded;
