@@ -1281,7 +1281,7 @@ TEST_F(GatewayTest, InfoAndHealth) {
   EXPECT_EQ(info.at("model_id"), "trec");
   EXPECT_EQ(info.at("model_type").at("classifier").at("id2label").at("0"), "LOC");
   EXPECT_EQ(info.at("max_input_length"), 2048);
-  EXPECT_EQ(info.at("max_client_batch_size"), 256);
+  EXPECT_EQ(info.at("max_client_batch_size"), 1024);
   EXPECT_EQ(Ask(Request("GET", "/health"))->body, R"({"status":"ok"})");
   service_.ready = false;
   EXPECT_EQ(Ask(Request("GET", "/health"))->status, 503);

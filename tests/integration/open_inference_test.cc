@@ -643,11 +643,16 @@ TEST_F(OpenInferenceTest, Parameters) {
   request_.mutable_parameters()->erase("timeout");
   Parameter("top_p").set_double_param(1);
   ExpectError(
-      "parameters: 'top_p' is unknown, expected one of truncate, priority, timeout, "
-      "skip_empty");
+      "parameters: 'top_p' is unknown, expected one of truncate, unknown, priority, "
+      "timeout, skip_empty");
   request_.mutable_parameters()->erase("top_p");
   Parameter("truncate").set_string_param("yes");
   ExpectError("parameters[truncate]: expected a bool, found a string");
+  request_.clear_parameters();
+  Parameter("unknown").set_string_param("drop");
+  ExpectError("parameters[unknown]: 'drop' is unknown, expected one of refuse, skip, replace");
+  Parameter("unknown").set_string_param("replace");
+  MustInfer();
   request_.clear_parameters();
   Parameter("skip_empty").set_int64_param(1);
   ExpectError("parameters[skip_empty]: expected a bool, found a number");

@@ -246,7 +246,7 @@ TEST_F(TokenizeTest, NamesWhatIsWrong) {
   detokenize.mutable_sequences(2)->set_values(0, -1);
   EXPECT_THAT(server_->Call(detokenize),
               Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("-1 is out of range")));
-  for (int i = 0; i < 300; ++i) detokenize.add_sequences();
+  for (int i = 0; i < 1025; ++i) detokenize.add_sequences();
   EXPECT_THAT(server_->Call(detokenize),
               Fails(StatusCode::INVALID_ARGUMENT, HasSubstr("(--max_sequences_per_request)")));
   detokenize.clear_sequences();

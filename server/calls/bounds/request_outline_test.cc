@@ -177,7 +177,7 @@ TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
 TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
   const auto request = Message<v1::EncodeStreamRequest>(
       "start { model: 'm' version: 1 output_format: OUTPUT_FORMAT_FLOATS normalize: true "
-      "state: 's' priority: PRIORITY_LOW } "
+      "state: 's' priority: PRIORITY_LOW unknown: UNKNOWN_SKIP } "
       "chunk { tokens { values: ['w', 'w', 'w', 'w', 'w'] } } return_state: true");
   const std::string bytes = request.SerializeAsString();
   RequestOutline outline = Read<v1::EncodeStreamRequest>(bytes, 3);
@@ -186,7 +186,7 @@ TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
   EXPECT_EQ(outline.extra_fields, 0);
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
   outline = Read<v1::EncodeStreamRequest>(bytes + bytes, 3);
-  EXPECT_EQ(outline.extra_fields, 7);  // the fields of `start`, and the chunk
+  EXPECT_EQ(outline.extra_fields, 8);  // the fields of `start`, and the chunk
   EXPECT_FALSE(
       ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes.substr(0, bytes.size() - 1), 3), &outline));
 }

@@ -237,7 +237,7 @@ TEST_F(RequestParserTest, EmptySequences) {
   request_.mutable_sequences(1)->mutable_features()->set_feature_size(kInputSize);
   EXPECT_EQ(Error(words_), "sequences[1].features.data: empty, expected at least one frame");
   // The call may have a way to send such a sequence.
-  words_.empty_advice = "; skip it";
+  words_.empty_advice = "skip it";
   EXPECT_EQ(Error(words_),
             "sequences[1].features.data: empty, expected at least one frame; skip it");
   request_.mutable_sequences(1)->set_text(" \t ");
