@@ -230,7 +230,7 @@ void FieldReader::RefuseOthers() {
 RestError InFieldsOf(const FieldNames& names, bool is_list, absl::string_view advice,
                      RestError error) {
   absl::Status& status = error.status;
-  status = WithAdvice(std::move(status), advice);
+  status = WithAdvice(status, advice);
   const std::string message(status.message());
   const absl::string_view path = absl::string_view(message).substr(0, message.find(": "));
   if (path.size() == message.size()) return error;
