@@ -85,8 +85,9 @@ void TokenSink::AddUnknown(size_t begin, size_t end) {
 }
 
 void TokenSink::ExtendUnknown(size_t end) {
-  if (spans_ && to_.unknown_end == to_.ids.size())
-    to_.spans.back().end_byte = static_cast<uint32_t>(end);
+  // What was skipped has no place.
+  const bool is_last = to_.unknown_end > 0 && to_.unknown_end == to_.ids.size();
+  if (spans_ && is_last) to_.spans.back().end_byte = static_cast<uint32_t>(end);
 }
 
 void TokenSink::Clear() { to_ = EncodedText(); }
