@@ -8,8 +8,8 @@ namespace sru::client {
 namespace {
 
 constexpr char kTokenizeHelp[] =
-    R"(sru_client tokenize prints the tokens that a model makes of each text, with their ids and the bytes of
-the text that they stand for.
+    R"(sru_client tokenize prints the tokens that a model makes of each text, with their ids and the
+bytes of the text that they stand for.
 
 usage: sru_client tokenize [--flag=value ...] [TEXT ...]
 

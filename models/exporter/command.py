@@ -31,7 +31,7 @@ TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_m
 # The keys of a config, without those of readers and translators alone; --help explains them.
 KEYS = ("sru_config", "task", "pooling", "preprocessing", "oov_id", "unit", "vocabulary", "tied")
 
-# What can become of text that the vocabulary lacks (FORMAT.md).
+# The values of preprocessing.unknown in config.json (FORMAT.md, "Tokenizers").
 UNKNOWN = ("refuse", "skip", "replace")
 
 # The numbers of the server differ from PyTorch's.

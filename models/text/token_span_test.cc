@@ -165,7 +165,7 @@ TEST(UnknownUseTest, WithASymbol) {
   EXPECT_THAT(skipped.ids, ElementsAre(1, 1));
   EXPECT_EQ(skipped.spans[1].begin_byte, 8u);
   EXPECT_EQ(skipped.unknown, 3);
-  // Those that are left out take no room from the others.
+  // A skipped token does not count towards the limit of tokens.
   EXPECT_THAT(Encode(words, "x a b a a", UnknownUse::kSkip, 2).ids, ElementsAre(1, 1));
   EXPECT_EQ(
       Error(words, "a bc", UnknownUse::kRefuse),

@@ -85,7 +85,7 @@ void TokenSink::AddUnknown(size_t begin, size_t end) {
 }
 
 void TokenSink::ExtendUnknown(size_t end) {
-  // What was skipped has no place.
+  // A skipped token is not in the lists, so there is no place to extend.
   const bool is_last = to_.unknown_end > 0 && to_.unknown_end == to_.ids.size();
   if (spans_ && is_last) to_.spans.back().end_byte = static_cast<uint32_t>(end);
 }

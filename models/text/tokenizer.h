@@ -66,7 +66,8 @@ constexpr TokenizerInfo Describe(TokenizerType type) {
 }
 constexpr const char* TokenizerTypeName(TokenizerType type) { return Describe(type).name; }
 
-// What becomes of a word, character or byte that a vocabulary lacks (FORMAT.md, "Tokenizers").
+// How a tokenizer treats a word, character or byte that the vocabulary does not have (FORMAT.md,
+// "Tokenizers").
 enum class UnknownUse {
   kRefuse,
   kSkip,
@@ -151,7 +152,8 @@ class TokenSink {
 
   bool is_full() const { return to_.ids.size() >= most_; }
   size_t room() const { return is_full() ? 0 : most_ - to_.ids.size(); }
-  // How many may have to be looked at, as some of them may be left out.
+  // How many tokens of the text the tokenizer may have to produce. Skipped tokens do not fill the
+  // sink, so this is not max_tokens then.
   size_t most_looked_at() const {
     return use_ == UnknownUse::kSkip ? std::numeric_limits<size_t>::max() : most_;
   }
@@ -175,12 +177,14 @@ class TokenSink {
     }
   }
   void AddUnknown(size_t begin, size_t end);
-  // The last one, which was unknown, goes on until there.
+  // The unknown token that was added last extends to the byte `end`. SentencePiece counts
+  // neighboring unknown characters as one token.
   void ExtendUnknown(size_t end);
   // Forgets all of them.
   void Clear();
 
-  // What was refused, in bytes; the sink is full then.
+  // The place, in bytes only, of the first unknown token, if unknown tokens are refused. A sink
+  // that has refused a token is full.
   const std::optional<TextSpan>& refused() const { return refused_; }
 
  private:
@@ -225,9 +229,9 @@ class Tokenizer {
   // The id of unknown tokens, whether from text or from Lookup(); kNotFound if there is none. A
   // symbol for unknown tokens that a caller sends itself has this id, too.
   virtual int32_t unknown_id() const = 0;
-  // What UnknownUse::kReplace puts in the place of what the vocabulary does not have: unknown_id()
-  // or, without one, U+FFFD, a question mark or a space, the first of these that is a token;
-  // kNotFound if none is.
+  // The id that UnknownUse::kReplace writes for an unknown token: unknown_id(), or else that of
+  // U+FFFD, "?" or a space, whichever the vocabulary has first in this order; kNotFound if it has
+  // none of them.
   int32_t ReplacementId() const;
 
   // Number of ids.

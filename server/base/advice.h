@@ -1,5 +1,5 @@
-// What the message of an error advises at its end: a part of the status that an API whose fields
-// have other names, or that lacks a field, words in its own way.
+// Advice at the end of an error's message. The status carries it as a payload of its own, so that
+// an API with other names of fields, or without the field, can replace it with its own words.
 //
 //   return Advise(InvalidArgument("9 tokens are too many"), AdviceOn::kLength, "set truncate");
 //   ...

@@ -12,7 +12,8 @@ from .errors import InferenceError, InvalidArgumentError, ResourceExhaustedError
 MOST_SEQUENCES = 1024  # the default of --max_sequences_per_request
 IN_FLIGHT = 4
 PER_SEQUENCE = ("sequences", "states", "target_prefixes")
-# What a server says of a call that is too large: its flag, and what the flag allows.
+# The part of a server's error that says how many sequences or tokens a call may have, and
+# which flag of the server sets that limit.
 _LIMIT = re.compile(r"expected at most (\d+|that) \(--max_(sequences_per_request|queue_tokens)\)")
 
 
