@@ -58,7 +58,7 @@ kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels          
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference         |                          | 200 0
 kernels/model_sizes.cc   | kernels kernels/cpu/base                                           |                          | 150 0
 kernels/testing          | kernels                                                            |                          | 0 1200
-kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2100 0
+kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 1950 0
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
 models/files             | base                                                               | absl libdeflate nlohmann | 650 350
@@ -113,8 +113,8 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1250 350
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
-server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4400 2150
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8350 4450
+server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4500 2200
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8300 4450
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
@@ -127,11 +127,11 @@ server                   | server/callers server/calls server/calls/bounds serve
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
 
-client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2050 2550
-client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3650 0
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2150 2550
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3300 0
 client/sru_client.cc     | client/commands                                                    |                          | 100 0
 client/example           | client                                                             |                          | 50 0
-bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3050 1050
+bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann openssl protobuf | 3150 1050
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
@@ -154,7 +154,7 @@ tests/fuzz               | server server/base server/calls server/calls/bounds  
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14100
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14150
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200

@@ -31,8 +31,10 @@ ALL = 36000
 PAGES = {
     "README.md": 1200,
     "docs/README.md": 300,
+    "CHANGELOG.md": 400,
+    "SECURITY.md": 250,
     "docs/production.md": 900,
-    "docs/rest.md": 1990,
+    "docs/rest.md": 2000,
     "docs/open_inference.md": 1350,
     "docs/bulk.md": 800,
     "docs/clients.md": 800,

@@ -661,6 +661,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.methods = methods_.get();
     gateway.authenticate = [this](const http::PageRequest& request) { return FindCaller(request); };
     gateway.asks_for_tokens = !options_.security.auth_tokens_file.empty();
+    gateway.auth_probes = options_.security.auth_health;
     gateway.memory = &inflight_budget_;
     gateway.limits = LimitsFrom(options_);
     gateway.max_body_bytes = static_cast<size_t>(options_.rpc.max_message_bytes);
@@ -707,6 +708,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (loops_ == nullptr) return;
     rest::Gateway::Options gateway = MakeGatewayOptions();
     gateway.allow_origins = options_.http.allow_origins;
+    gateway.max_body_flag = " (--max_message_bytes)";
     gateway_ = std::make_unique<rest::Gateway>(std::move(gateway));
     http::HttpServer::Options options;
     options.keep_alive = true;

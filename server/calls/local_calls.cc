@@ -13,19 +13,7 @@
 namespace sru::server::calls {
 namespace {
 
-constexpr absl::string_view kRequestIdHeader = "x-request-id";
-
 absl::Status ClosedStatus() { return absl::UnavailableError("the server is shutting down"); }
-
-// With an error it comes last, otherwise first.
-std::string RequestIdOf(const CallEnd& end) {
-  for (const Metadata* metadata : {&end.headers, &end.trailers}) {
-    for (const auto& [name, value] : *metadata) {
-      if (name == kRequestIdHeader) return value;
-    }
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -106,7 +94,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   // For a call that is not started.
   void Refuse() {
     on_message_ = nullptr;  // a function often keeps its caller, who keeps this
-    std::exchange(done_, nullptr)({{ClosedStatus(), {}, {}}, {}, ""});
+    std::exchange(done_, nullptr)({{ClosedStatus(), {}, {}}, {}});
   }
 
   // CallOrigin and Exchange:
@@ -255,7 +243,6 @@ class LocalCalls::LocalExchange final : public Exchange,
         answer.end.status = absl::DeadlineExceededError("the deadline passed");
       }
     }
-    answer.request_id = RequestIdOf(answer.end);
     answer.message = std::move(answer_);
     on_message_ = nullptr;
     // Moved away, so that what it holds is gone before Close() may return.

@@ -34,8 +34,7 @@ struct LocalCallInfo {
 
 struct LocalAnswer {
   CallEnd end;
-  absl::Cord message;      // of a unary call that succeeded
-  std::string request_id;  // x-request-id as the call answered it; "" = none
+  absl::Cord message;  // of a unary call that succeeded
 };
 
 // A call that runs. Dropping it does not end the call.

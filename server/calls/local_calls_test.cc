@@ -92,7 +92,7 @@ TEST(LocalCallsTest, ACallThatIsCancelledAtItsDeadlineSaysSo) {
   }
 }
 
-TEST(LocalCallsTest, AnAnswerHasItsMessageAndItsRequestId) {
+TEST(LocalCallsTest, AnAnswerHasItsMessageAndItsHeaders) {
   const Method method = Unary([](Exchange& exchange, const auto& request, auto* response) {
     EXPECT_EQ(exchange.method(), "/sru.v1.InferenceService/GetModel");
     EXPECT_EQ(exchange.FindHeader("x-request-id"), "mine");
@@ -113,7 +113,7 @@ TEST(LocalCallsTest, AnAnswerHasItsMessageAndItsRequestId) {
               [&](const LocalAnswer& answer) {
                 v1::GetModelResponse response;
                 EXPECT_TRUE(ParseCord(answer.message, &response));
-                got = response.model().name() + " " + answer.request_id;
+                got = response.model().name() + " " + answer.end.headers.front().second;
                 done = true;
               });
   EXPECT_TRUE(PollUntil([&] { return done.load(); }));

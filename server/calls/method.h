@@ -32,7 +32,7 @@ struct Method {
   MethodKind kind = MethodKind::kUnary;
   // The longest message of a method that needs no token: it is a name.
   static constexpr uint32_t kMostOpenMessage = 4 << 10;
-  bool needs_token = true;  // false: only with --auth_health
+  bool needs_token = true;  // false, of probes: only with --auth_health
   // Default instances; null where nothing needs them.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
@@ -63,6 +63,9 @@ struct Method {
     row.kind = info.kind;
     row.http_path = HttpPathOf(info);
     row.summary = info.summary;
+    // Those that tell no more than the health service does.
+    row.needs_token =
+        id != MethodId::kServerLive && id != MethodId::kServerReady && id != MethodId::kModelReady;
     return row;
   }
 

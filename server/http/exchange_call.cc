@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/http/answer_fields.h"
 
 namespace sru::server::http {
 namespace {
@@ -34,6 +35,7 @@ class ExchangeCall final : public calls::HttpHandler,
     exchange_->VisitHeaders([this](absl::string_view name, absl::string_view value) {
       request_.headers.Add(name, value);
     });
+    SetRequestId(&request_);
     std::shared_ptr<const PageResponse> refusal;
     if (hooks_.check_headers != nullptr) refusal = hooks_.check_headers(&request_);
     exchange_->OnChecked(request_.caller != nullptr, request_.max_body);
@@ -109,7 +111,8 @@ class ExchangeCall final : public calls::HttpHandler,
       if (std::exchange(answered_, true)) return false;
     }
     hooks_.on_answer(head.status);
-    calls::Metadata headers;
+    calls::Metadata headers = {{"date", std::string(HttpDate())},
+                               {kRequestIdField, *request_.headers.Find(kRequestIdField)}};
     if (head.has_body()) headers.emplace_back("content-type", head.content_type);
     if (has_length && head.has_body())
       headers.emplace_back("content-length", absl::StrCat(head.body.size()));

@@ -12,6 +12,7 @@
 namespace sru::server::http {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
@@ -104,8 +105,11 @@ TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
   EXPECT_EQ(*request.read_body(), "body");
   call_->Reply(Text("answer"));
   EXPECT_EQ(exchange_.status, 200);
-  EXPECT_THAT(exchange_.head, ElementsAre(Pair("content-type", "text/html"),
-                                          Pair("content-length", "6"), Pair("retry-after", "1")));
+  EXPECT_THAT(
+      exchange_.head,
+      ElementsAre(Pair("date", ::testing::ContainsRegex("^[A-Z][a-z]{2}, [0-9]{2} .* GMT$")),
+                  Pair("x-request-id", ::testing::SizeIs(32)), Pair("content-type", "text/html"),
+                  Pair("content-length", "6"), Pair("retry-after", "1")));
   EXPECT_THAT(exchange_.parts, ElementsAre("answer"));
   EXPECT_THAT(statuses_, ElementsAre(200));
 }
@@ -155,7 +159,8 @@ TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {
   response.status = 204;
   call_->Reply(std::move(response));
   EXPECT_EQ(exchange_.status, 204);
-  EXPECT_THAT(exchange_.head, ElementsAre(Pair("retry-after", "1")));
+  EXPECT_THAT(exchange_.head,
+              ElementsAre(Pair("date", _), Pair("x-request-id", _), Pair("retry-after", "1")));
   EXPECT_THAT(exchange_.parts, ElementsAre());
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/http/answer_fields.h"
 
 namespace sru::server::http {
 namespace {
@@ -306,6 +307,7 @@ void HttpConnection::OnHeader() {
   const HttpServer::Options& options = owner_.options();
   const uint64_t length = parser_.content_length().value_or(0);
   PageRequest& request = parser_.request();
+  SetRequestId(&request);
   request.peer = peer_;
   request.certificate = transport_->CertificateName();
   is_head_ = request.method == "HEAD";
@@ -424,6 +426,10 @@ bool HttpConnection::StepRest(absl::string_view* in) {
   return true;
 }
 
+const PageRequest& HttpConnection::request() {
+  return call_ == nullptr ? parser_.request() : call_->request();
+}
+
 void HttpConnection::Dispatch(absl::StatusOr<absl::Cord> body) {
   PageRequest request = std::move(parser_.request());
   request.SetBody(std::move(body));
@@ -442,6 +448,7 @@ void HttpConnection::AwaitHandler() {
 
 void HttpConnection::Refuse(int status, const std::string& text) {
   close_after_ = true;
+  SetRequestId(&parser_.request());
   const auto& make_error = owner_.options().make_error;
   Write(std::make_shared<const PageResponse>(make_error == nullptr
                                                  ? TextResponse(status, absl::StrCat(text, "\n"))
@@ -452,8 +459,9 @@ std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) 
   const auto reason = boost::beast::http::obsolete_reason(
       boost::beast::http::int_to_status(static_cast<unsigned>(response.status)));
   close_after_ = close_after_ || owner_.draining() || is_too_old();
-  std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ",
-                                  absl::string_view(reason.data(), reason.size()));
+  std::string head = absl::StrCat(
+      "HTTP/1.1 ", response.status, " ", absl::string_view(reason.data(), reason.size()),
+      "\r\nDate: ", HttpDate(), "\r\nX-Request-Id: ", *request().headers.Find(kRequestIdField));
   if (response.has_body()) {
     absl::StrAppend(&head, "\r\nContent-Type: ", response.content_type);
     if (!in_parts) {
@@ -621,7 +629,7 @@ void HttpConnection::OnDeadline() {
   }
   const bool in_parts = stage_ == Stage::kParts && deadline_ < parts_deadline_;
   if (sends_ && (stage_ == Stage::kWriting || in_parts)) {
-    owner_.OnNotTaken((call_ == nullptr ? parser_.request() : call_->request()).path, peer_);
+    owner_.OnNotTaken(request().path, peer_);
   }
   const bool idle = stage_ == Stage::kHeader && in_.empty() && !started_request_;
   Close(/*reset=*/!idle);

@@ -141,6 +141,8 @@ class HttpConnection final : public transport::TableMember,
   absl::Status SlowBody() const;
   bool WantsToRead() const;
   void OnHeader();
+  // The one that is being read or answered.
+  const PageRequest& request();
   // Makes the request and hands it to the handler.
   void Dispatch(absl::StatusOr<absl::Cord> body);
   void AwaitHandler();

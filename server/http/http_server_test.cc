@@ -30,6 +30,8 @@ using ::sru::testing::PollUntil;
 using ::sru::testing::SlowConnection;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -137,6 +139,31 @@ TEST_F(HttpServerTest, AConnectionCarriesManyRequests) {
   EXPECT_EQ(stats.body_bytes, 0);
 }
 
+// Whoever gives it: the handler, the check of the headers or the connection, whole or in parts.
+TEST_F(HttpServerTest, EveryAnswerHasADateAndAnId) {
+  const int port = Start();
+  const auto head = [port](const std::string& request) {
+    SlowConnection client(port, request);
+    const std::string answer = client.ReadAll();
+    return answer.substr(0, answer.find("\r\n\r\n") + 2);
+  };
+  const std::string end = "Host: x\r\nConnection: close\r\n\r\n";
+  const std::string date = "\r\nDate: [A-Z][a-z][a-z], [0-9]+ [A-Z][a-z]+ 2[0-9]+ [0-9:]+ GMT\r\n";
+  const std::string made = "\r\nX-Request-Id: [0-9a-f]{32}\r\n";
+  EXPECT_THAT(head("GET /a HTTP/1.1\r\nX-Request-Id: mine\r\n" + end),
+              AllOf(ContainsRegex(date), HasSubstr("\r\nX-Request-Id: mine\r\n")));
+  for (const std::string& request :
+       {"GET /a HTTP/1.1\r\n" + end, "HEAD /a HTTP/1.1\r\n" + end,
+        "GET /a HTTP/1.1\r\nX-Request-Id: two words\r\n" + end, "GET /forbidden HTTP/1.1\r\n" + end,
+        std::string("GET\r\n\r\n"),
+        "GET /a HTTP/1.1\r\nX-Request-Id: two words\r\nbad line\r\n" + end}) {
+    EXPECT_THAT(head(request), AllOf(ContainsRegex(date), ContainsRegex(made))) << request;
+  }
+  SlowConnection parts(port, "GET /hold HTTP/1.1\r\nX-Request-Id: mine\r\n" + end);
+  Held(0)->ReplyInParts(PageResponse());
+  EXPECT_THAT(parts.ReadAll(), AllOf(ContainsRegex(date), HasSubstr("\r\nX-Request-Id: mine\r\n")));
+}
+
 TEST_F(HttpServerTest, AnswersComeInTheOrderOfTheRequests) {
   SlowConnection client(Start());
   client.Send(Get("/hold") + Post("/a", "one") + Get("/forbidden") + Get("/hold") +
@@ -180,9 +207,9 @@ TEST_F(HttpServerTest, AnAnswerWithoutABodyHasNoLength) {
   SlowConnection client(Start());
   client.Send(Get("/empty") + Get("/a"));
   const std::string text = ReadUntil(&client, "</a:>");
-  EXPECT_THAT(text.substr(0, text.find("</a:>")),
-              AllOf(StartsWith("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n"),
-                    Not(HasSubstr("Content-Length: 0"))));
+  const size_t next = text.find("HTTP/1.1 200 OK\r\n");
+  EXPECT_THAT(text.substr(0, next), AllOf(StartsWith("HTTP/1.1 204 No Content\r\n"),
+                                          EndsWith("\r\n\r\n"), Not(HasSubstr("Content-"))));
 }
 
 TEST_F(HttpServerTest, AClientMayAskBeforeItSendsTheBody) {

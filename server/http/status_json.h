@@ -1,7 +1,7 @@
 // What GET /status.json answers: the state of the server, its models and every metric, as JSON.
 //
 //   {"time": 1767225600.25,                      seconds since the epoch, by the server's clock
-//    "version": "0.1.0",
+//    "version": "0.2.0",
 //    "state": "loading" | "ready" | "draining",
 //    "limits": {"max_batch_tokens": 4096, ...},  flags that the figures are read against
 //    "try": {"allowed": true, "reason": ""},     whether this viewer may call models, else why not

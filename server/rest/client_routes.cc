@@ -207,9 +207,10 @@ Route Base(const char* path, const char* part, ErrorForm error_form) {
 }
 
 Route Get(const char* path, const char* part, ErrorForm error_form,
-          void (*handle)(const SharedCall&)) {
+          void (*handle)(const SharedCall&), bool is_probe = false) {
   Route route = Base(path, part, error_form);
   route.method = "GET";
+  route.is_probe = is_probe;
   route.handle = handle;
   return route;
 }
@@ -237,7 +238,7 @@ RouteGroup ClientRoutes() {
       Post("/v1/embeddings", "embeddings", kOpenAi, MethodId::kEncode, Embed, ReadOpenAiEmbeddings),
       Post("/embed", "embed", kText, MethodId::kEncode, Embed, ReadEmbed),
       Get("/info", "info", kText, Info),
-      Get("/health", "health", kText, Health),
+      Get("/health", "health", kText, Health, /*is_probe=*/true),
       Post("/pipelines/{model}", "pipelines", kText, std::nullopt, Pipeline),
       Post("/", "pipelines", kText, std::nullopt, Pipeline),
       Post("/tokenize", "tokenize", kOpenAi, MethodId::kTokenize, Tokens, ReadTokenize),

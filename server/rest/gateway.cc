@@ -34,7 +34,6 @@
 #include "server/rest/packed_body.h"
 #include "server/rest/route.h"
 #include "server/rest/web_protocol.h"
-#include "server/telemetry/request_id.h"
 
 namespace sru::server::rest {
 namespace {
@@ -106,13 +105,12 @@ int Expansion(AnswerMemory memory, const http::PageRequest& request) {
   return 0;
 }
 
-calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
+calls::LocalCallInfo InfoOf(const http::PageRequest& request) {
   calls::LocalCallInfo info;
-  for (const char* const name : {kAuthorization, "traceparent"}) {
+  for (const char* const name : {kAuthorization, "traceparent", "x-request-id"}) {
     const std::string* const value = request.headers.Find(name);
     if (value != nullptr) info.headers.emplace_back(name, *value);
   }
-  if (!request_id.empty()) info.headers.emplace_back(telemetry::kRequestIdHeader, request_id);
   info.peer = request.peer;
   return info;
 }
@@ -169,8 +167,9 @@ struct Gateway::State {
     }
     if (http::IsCrossOrigin(request)) {
       return absl::PermissionDeniedError(
-          "the request comes from a web page of another origin; this server answers programs, and "
-          "pages of its own");
+          "the request comes from a web page of another origin; this server answers programs, "
+          "pages "
+          "of its own and, on the ports for calls, those of --allow_origins");
     }
     if (!http::IsAllowedPageHost(request.header("host"), options.page_hosts)) {
       return absl::PermissionDeniedError(http::WrongPageHost(request.header("host")));
@@ -183,8 +182,11 @@ struct Gateway::State {
     if (closed) return {ShuttingDown()};
     if (absl::Status status = CheckSender(request); !status.ok()) return {status};
     if (match.route == nullptr && match.allowed.empty()) {
-      return {absl::NotFoundError(absl::StrCat("there is nothing at ", request.path.substr(0, 200),
-                                               "; there are ", routes.Summary()))};
+      const std::string nearest = routes.Nearest(request.path);
+      return {absl::NotFoundError(
+          absl::StrCat("there is nothing at ", request.path.substr(0, 200),
+                       nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"),
+                       options.only.empty() ? "; GET /openapi.json describes all routes" : ""))};
     }
     if (match.route == nullptr) {
       RestError error(absl::UnimplementedError(
@@ -195,7 +197,8 @@ struct Gateway::State {
       return error;
     }
     const Route& route = *match.route;
-    if (!TokenComesLater(request, route) && options.authenticate != nullptr) {
+    const bool is_open = route.is_probe && !options.auth_probes;
+    if (!is_open && !TokenComesLater(request, route) && options.authenticate != nullptr) {
       absl::StatusOr<callers::CallerPtr> found = options.authenticate(request);
       if (!found.ok()) return {found.status()};
       *caller = *std::move(found);
@@ -284,11 +287,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         memory_(std::make_shared<MemoryHold>(
             state_->options.memory, caller_,
             state_->TokenComesLater(http_->request(), *match_.route) ? &state_->strangers
-                                                                     : nullptr)) {
-    const std::string id = http_->request().header(telemetry::kRequestIdHeader);
-    if (!id.empty())
-      request_id_ = telemetry::IsValidRequestId(id) ? id : telemetry::MakeRequestId();
-  }
+                                                                     : nullptr)) {}
 
   void Start() {
     if (!EnterCaller() || !TakePlace()) return;
@@ -481,7 +480,14 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (match_.route->max_body() > 0) body = http_->request().read_body();
     // A GET seldom has a body, and says nothing of its length then.
     if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
-    if (!body.ok()) return Refuse(BodyError(body.status()));
+    if (!body.ok()) {
+      RestError error = BodyError(body.status());
+      if (error.http_status == 413 && match_.route->most_body > state_->options.max_body_bytes) {
+        error.status = absl::ResourceExhaustedError(
+            absl::StrCat(body.status().message(), state_->options.max_body_flag));
+      }
+      return Refuse(error);
+    }
     body_ = *std::move(body);
     FailIfThrown([this] {
       const Route& route = *match_.route;
@@ -544,12 +550,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   calls::LocalCallInfo Info() {
-    std::string id;
-    {
-      MutexLock lock(&mutex_);
-      id = request_id_;
-    }
-    calls::LocalCallInfo info = InfoOf(http_->request(), id);
+    calls::LocalCallInfo info = InfoOf(http_->request());
     info.deadline = deadline_;
     if (!authorization_.empty()) {
       auto& headers = info.headers;
@@ -603,8 +604,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void AddHeaders(http::PageResponse* response) {
     http::AddCorsHeaders(http_->request(), state_->options.allow_origins, response);
     AddRateLimits(caller_.get(), response);
-    MutexLock lock(&mutex_);
-    if (!request_id_.empty()) response->headers.emplace_back("X-Request-Id", request_id_);
   }
 
   template <typename Run>
@@ -621,7 +620,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         bool ends = false;
         {
           MutexLock lock(&self->mutex_);
-          if (!answer.request_id.empty()) self->request_id_ = answer.request_id;
           ends = sent && --self->streams_left_ == 0;
         }
         if (ends) self->LeavePlaces();
@@ -647,7 +645,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::atomic<bool> answered_{false};
   std::atomic<bool> called_{false};  // a service has seen the request
   Mutex mutex_;
-  std::string request_id_ ABSL_GUARDED_BY(mutex_);
   callers::Lease lease_ ABSL_GUARDED_BY(mutex_);         // until the request is answered
   std::shared_ptr<void> place_ ABSL_GUARDED_BY(mutex_);  // one of Options::max_calls
   size_t streams_left_ ABSL_GUARDED_BY(mutex_) = 1;      // that have not ended
@@ -725,9 +722,6 @@ std::shared_ptr<const http::PageResponse> Gateway::Check(
   http::PageResponse response = ErrorResponse(match.errors, error);
   http::AddCorsHeaders(request, origins, &response);
   AddRateLimits(caller.get(), &response);
-  const std::string id = request.header(telemetry::kRequestIdHeader);
-  if (!id.empty() && telemetry::IsValidRequestId(id))
-    response.headers.emplace_back("X-Request-Id", id);
   if (!is_running) state_->Refused(request, caller.get(), error, response.status);
   return std::make_shared<const http::PageResponse>(std::move(response));
 }

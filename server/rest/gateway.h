@@ -57,6 +57,7 @@ class Gateway {
         authenticate;
     // False: it refuses nobody for the lack of a token. No route then waits for one in the body.
     bool asks_for_tokens = true;
+    bool auth_probes = false;  // routes that are probes need a token too
     // Requests and answers reserve from it what the services do not: JSON, and what it expands to.
     // Null: no limit. Must outlive the gateway and the answers.
     calls::ByteBudget* memory = nullptr;
@@ -67,6 +68,8 @@ class Gateway {
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and
     // its requests.
     SideThreads* readers = nullptr;
+    // What sets that bound, behind its error: " (--max_message_bytes)".
+    std::string max_body_flag;
     // Routes besides the gateway's own: those of modules that a build may leave out.
     std::vector<RouteGroup> more;
     // Names under which pages may be opened besides those of page_host.h, and so call this.

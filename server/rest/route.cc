@@ -1,9 +1,12 @@
 #include "server/rest/route.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/similar_name.h"
 
 namespace sru::server::rest {
 namespace {
@@ -99,13 +102,22 @@ RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view p
   return match;
 }
 
-std::string RouteTable::Summary() const {
-  std::string summary;
+std::string RouteTable::Nearest(absl::string_view path) const {
+  const std::vector<absl::string_view> segments = absl::StrSplit(path, '/');
+  std::vector<std::string> paths;
   for (const Route& route : routes_) {
-    if (!IsWebCall(route.error_form))
-      absl::StrAppend(&summary, route.method, " ", route.path, ", ");
+    // What was sent in the place of a parameter is no mistake.
+    std::vector<absl::string_view> wanted = absl::StrSplit(route.path, '/');
+    for (size_t i = 0; i < wanted.size() && wanted.size() == segments.size(); ++i) {
+      if (IsParameter(wanted[i]) && !segments[i].empty()) wanted[i] = segments[i];
+    }
+    paths.push_back(absl::StrJoin(wanted, "/"));
   }
-  return absl::StrCat(summary, "POST /SERVICE/METHOD");
+  const std::vector<absl::string_view> names(paths.begin(), paths.end());
+  const absl::string_view nearest = SimilarName(path, names);
+  const auto found = std::find(names.begin(), names.end(), nearest);
+  if (nearest.empty()) return "";
+  return absl::StrCat(routes_[found - names.begin()].method, " ", nearest);
 }
 
 }  // namespace sru::server::rest

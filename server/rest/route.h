@@ -121,6 +121,7 @@ struct Route {
   // The token, if the server asks for them at all, may be a field of the body: a request without
   // the header is let in, and the handler calls Authenticate().
   bool token_in_body = false;
+  bool is_probe = false;  // needs no token, unless Gateway::Options::auth_probes says so
   std::optional<calls::MethodId> calls;  // what it calls, as far as callers' limits are about it
   std::function<void(const std::shared_ptr<RestCall>&)> handle;
   // Its Operation Object of OpenAPI 3.1; null: it is not described.
@@ -151,9 +152,9 @@ class RouteTable {
   // `path` as it was sent. A HEAD finds what GET does.
   Match Find(absl::string_view method, absl::string_view path) const;
   const std::vector<Route>& routes() const { return routes_; }
-  // "GET /v1/models, POST /v1/classify, ...". "POST /SERVICE/METHOD" stands for the routes of all
-  // methods.
-  std::string Summary() const;
+  // The route whose path a misspelt one may have meant, as "POST /v1/classify"; empty: none is
+  // near.
+  std::string Nearest(absl::string_view path) const;
 
  private:
   std::vector<Route> routes_;

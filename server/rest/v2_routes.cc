@@ -186,6 +186,7 @@ Route MakeRoute(const char* method, const std::string& path, void (*handle)(cons
 Route Query(const std::string& path, void (*handle)(const CallPointer&), const char* summary,
             const char* schema, bool is_probe = false) {
   Route route = MakeRoute("GET", path, handle);
+  route.is_probe = is_probe;
   json operation = Operation(route, summary);
   operation["responses"]["200"] = Answer(is_probe ? "It is so." : "The answer.", schema);
   if (is_probe) operation["responses"]["503"] = Answer("It is not so.", schema);

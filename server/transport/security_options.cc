@@ -98,8 +98,8 @@ void AddFlags(SecurityOptions* options, Flags* flags) {
              "with their names and limits (docs/security.md#tokens). Every call but "
              "health checks then needs a token. Read again when it changes.");
   flags->Add("auth_health", &options->auth_health,
-             "The health service needs a token too. Kubernetes' gRPC probes cannot send "
-             "one.");
+             "Probes need a token too: the health service, those of Open Inference and /health. "
+             "Kubernetes' gRPC probes cannot send one.");
   flags->Add("auth_without_tls", &options->auth_without_tls,
              "Accept tokens on a network address without TLS, if something in front of "
              "the server encrypts.");

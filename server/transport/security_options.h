@@ -24,7 +24,7 @@ struct SecurityOptions {
 
   // Turns tokens on: every call needs one, but for the health service.
   std::string auth_tokens_file;
-  bool auth_health = false;       // the health service needs a token too
+  bool auth_health = false;       // probes need a token too
   bool auth_without_tls = false;  // tokens on a listener that others can read along
 
   // Tokens of the admin port, which takes no others then; empty = those of auth_tokens_file.
