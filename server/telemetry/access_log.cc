@@ -16,6 +16,7 @@ constexpr size_t kMaxContentMessageBytes = 1 << 20;
 LogLevel LevelOf(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk:
+    case absl::StatusCode::kCancelled:  // the caller has hung up, which is nothing to look into
       return LogLevel::kInfo;
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
@@ -58,13 +59,13 @@ void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& 
 
 }  // namespace
 
-bool AccessLog::TakeOfStranger(absl::string_view peer, int64_t* suppressed) {
-  if (options_.requests == LogRequests::kNone || LogLevel::kWarning < GetLogOptions().level) {
+bool AccessLog::TakeOfStranger(LogLevel level, absl::string_view peer, int64_t* suppressed) {
+  if (options_.requests == LogRequests::kNone || level < GetLogOptions().level) {
     return false;
   }
   int64_t of_strangers = 0;
   if (!strangers_.Take(clock_.Now(), AddressOf(peer), &of_strangers)) return false;
-  const bool taken = Take(LogLevel::kWarning, peer, suppressed);
+  const bool taken = Take(level, peer, suppressed);
   if (!taken) strangers_.GiveBack(of_strangers);
   *suppressed += of_strangers;
   return taken;
@@ -122,7 +123,7 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
                                         const CallHeaders& headers, absl::string_view peer,
                                         absl::string_view certificate) {
   int64_t suppressed = 0;
-  if (!TakeOfStranger(peer, &suppressed)) return;
+  if (!TakeOfStranger(LogLevel::kWarning, peer, &suppressed)) return;
   std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
                                   {"code", "UNAUTHENTICATED"},
                                   {"reason", reason}};
@@ -142,8 +143,9 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
 void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
                               const CallHeaders& headers, absl::string_view peer,
                               absl::string_view caller) {
+  const LogLevel level = LevelOf(reason.code());
   int64_t suppressed = 0;
-  if (!TakeOfStranger(peer, &suppressed)) return;
+  if (!TakeOfStranger(level, peer, &suppressed)) return;
   absl::string_view error = ErrorOf(reason, options_.content);
   if (!options_.content && absl::IsInvalidArgument(reason)) {
     error = error.substr(0, error.find_first_of("'\""));
@@ -161,18 +163,20 @@ void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const abs
   AppendIds(IsValidRequestId(headers.request_id) ? headers.request_id : "",
             ParseTraceparent(headers.traceparent), &fields);
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
-  Log(LogLevel::kWarning, "HTTP request refused", fields);
+  Log(level, "HTTP request refused", fields);
 }
 
 void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
                                    absl::string_view peer) {
+  // Without a detail the client has hung up, as a probe does that only connects.
+  const LogLevel level = detail.empty() ? LogLevel::kInfo : LogLevel::kWarning;
   int64_t suppressed = 0;
-  if (!TakeOfStranger(peer, &suppressed)) return;
+  if (!TakeOfStranger(level, peer, &suppressed)) return;
   std::vector<LogField> fields = {{"reason", reason},
                                   {"detail", detail.substr(0, kMaxErrorLength)}};
   if (!peer.empty()) fields.push_back({"peer", peer});
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
-  Log(LogLevel::kWarning, "TLS handshake failed", fields);
+  Log(level, "TLS handshake failed", fields);
 }
 
 void AccessLog::OnAnswerNotTaken(absl::string_view method, absl::string_view peer,

@@ -89,7 +89,7 @@ class AccessLog {
   void OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
                      const CallHeaders& headers, absl::string_view peer, absl::string_view caller);
 
-  // Logs a connection that failed in its TLS handshake.
+  // Logs a connection that failed in its TLS handshake; without `detail`, its client has hung up.
   void OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
                           absl::string_view peer);
 
@@ -112,8 +112,8 @@ class AccessLog {
     return options_.requests != LogRequests::kNone && level >= GetLogOptions().level &&
            limit_.Take(clock_.Now(), AddressOf(peer), suppressed);
   }
-  // Does the same for a warning on somebody who has not proved to be a caller.
-  bool TakeOfStranger(absl::string_view peer, int64_t* suppressed);
+  // Does the same for a line on somebody who has not proved to be a caller.
+  bool TakeOfStranger(LogLevel level, absl::string_view peer, int64_t* suppressed);
 
   // Without the port, of which a peer has many.
   static absl::string_view AddressOf(absl::string_view peer) {

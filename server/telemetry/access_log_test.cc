@@ -74,6 +74,27 @@ TEST(AccessLogTest, ARefusalOverHttpHasALineWithoutTheRequest) {
   }
 }
 
+// Who hangs up has done nothing that an operator should look into.
+TEST(AccessLogTest, AHangUpIsNoWarning) {
+  EXPECT_THAT(RefusalLine(absl::CancelledError("the caller has left"), false), HasSubstr(" INFO "));
+  EXPECT_THAT(RefusalLine(absl::NotFoundError("there is nothing"), false), HasSubstr(" WARN "));
+  const RealClock clock;
+  AccessLog log(AccessLogOptions{}, &clock);
+  const absl::Status cancelled = absl::CancelledError("the caller cancelled the call");
+  CallRecord record;
+  record.method = "Generate";
+  record.status = &cancelled;
+  ::testing::internal::CaptureStderr();
+  log.End(Caller(), "", record);
+  log.OnHandshakeFailure("closed_by_client", "", "ipv4:10.0.0.1:1");
+  log.OnHandshakeFailure("not_tls", "wrong version number", "ipv4:10.0.0.2:1");
+  EXPECT_TRUE(FlushLog(absl::Seconds(30)));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr(" INFO  request method=Generate code=CANCELLED"),
+                    HasSubstr(" INFO  TLS handshake failed reason=closed_by_client"),
+                    HasSubstr(" WARN  TLS handshake failed reason=not_tls")));
+}
+
 // The line of a call that was refused for its token.
 std::string TokenLine(absl::string_view peer, absl::string_view certificate) {
   const RealClock clock;
