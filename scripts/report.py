@@ -211,16 +211,15 @@ def layers(args, _):
 
 
 def systems(args, _):
-    """A batch of a whole program on one core / its products alone, and / reading its weights; random weights of the paper's sizes."""
+    """A batch of a whole program on one core / its products alone; random weights of the paper's sizes."""
     dtypes = ("float32", "bfloat16", "int8")
     shapes = ("4 x 512, projections of 128", "12 x 2,048, projections of 512", "5 x 1,024, 20,000 words")
     step = "<Decode>/shape:0/.*/batch:1$" if args.quick else "<Decode>/"
     times = kernel_benchmarks(args, step)
-    products, reading = (pairs(times, "BM_Run<Decode>", f"BM_{name}<Decode>") for name in ("Products", "ReadWeights"))
-    for name, ratio in products.items():
+    for name, ratio in pairs(times, "BM_Run<Decode>", "BM_Products<Decode>").items():
         shape, dtype, batch = map(int, re.findall(r":(\d+)", name))
         title = f"a step of a language model of {shapes[shape]}, batch of {batch}, {dtypes[dtype]}"
-        yield Row(f"{title}: / its products; / reading its weights", f"{ratio:.2f}; {reading[name]:.2f} ({times['BM_Run<Decode>' + name]:,.0f} us)")
+        yield Row(f"{title}: / its products", f"{ratio:.2f} ({times['BM_Run<Decode>' + name]:,.0f} us)")
         if dtype == 2:
             yield Row(f"{title}: int8 / bfloat16", f"{times['BM_Run<Decode>' + name] / times['BM_Run<Decode>' + name.replace('dtype:2', 'dtype:1')]:.2f}")
     for system in ("TranslatorEncode", "TranslatorStep", "Reader", "StudentEncode", "StudentStep"):

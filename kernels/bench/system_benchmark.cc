@@ -1,13 +1,11 @@
-// Batches of whole programs with random weights on one thread (BM_Run), the matrix products of each
-// alone (BM_Products), and reading as much memory as its weights (BM_ReadWeights). The arguments
-// are equal, so that scripts/report.py finds the pairs.
+// Batches of whole programs with random weights on one thread (BM_Run), and the matrix products of
+// each alone (BM_Products). The arguments are equal, so that scripts/report.py finds the pairs.
 #include <benchmark/benchmark.h>
 
 #include <memory>
 #include <vector>
 
 #include "kernels/bench/bare_product.h"
-#include "kernels/bench/memory_reading.h"
 #include "kernels/bench/system_case.h"
 #include "kernels/testing/system_programs.h"
 
@@ -30,15 +28,6 @@ void BM_Products(benchmark::State& state) {
   const Case c = make(state);
   BareProductList products(c.dtype, ProductsOf(c));
   for (auto _ : state) products.Run();
-}
-
-template <Case make(const benchmark::State&)>
-void BM_ReadWeights(benchmark::State& state) {
-  const Model model({make(state)});
-  if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
-  const MemoryReading reading(model.weight_bytes());
-  for (auto _ : state) benchmark::DoNotOptimize(reading.Run());
-  state.counters["weight_mb"] = static_cast<double>(model.weight_bytes()) / 1e6;
 }
 
 int Argument(const benchmark::State& state, size_t number) {
@@ -103,7 +92,6 @@ void StudentShapes(benchmark::internal::Benchmark* benchmark) {
   Shapes(benchmark, {"base", "int8", "batch"}, {{0, 1}, {0, 1}, {1, 8, 64}});
 }
 
-BENCHMARK(BM_ReadWeights<Decode>)->Apply(DecodeShapes);
 #define SRU_BENCHMARK(name, shapes)       \
   BENCHMARK(BM_Run<name>)->Apply(shapes); \
   BENCHMARK(BM_Products<name>)->Apply(shapes)

@@ -75,7 +75,6 @@ class Model {
   // The first error of all.
   const Status& status() const { return status_; }
   size_t workspace_bytes() const { return workspace_->bytes(); }
-  size_t weight_bytes() const { return executable_->weight_bytes(); }
 
  private:
   friend class System;
