@@ -183,7 +183,8 @@ def main():
         recorded.make_repository(models, os.path.join(ROOT, "models", "pretrained"))
         shutil.copytree(os.path.join(recorded.TESTS, "golden", "tagger", "words"), os.path.join(models, "tagger", "1"))
         command = [args.server, "--model_repository=" + models, *recorded.SERVER_FLAGS, "--backend=cpu"]
-        command += ["--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--load_models=" + ",".join(MODELS)]
+        command += ["--listen=127.0.0.1:0", "--http_listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+                    "--load_models=" + ",".join(MODELS)]
         with SruServer(command) as server:
             channels = [grpc.insecure_channel("127.0.0.1:%d" % server.port_of(port)) for port in ("listening", "admin")]
             answers = [answer(schema, channels, methods[name], sent, i) for i, (name, sent) in enumerate(calls)]
