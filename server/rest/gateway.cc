@@ -482,9 +482,12 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
     if (!body.ok()) {
       RestError error = BodyError(body.status());
-      if (error.http_status == 413 && match_.route->most_body > state_->options.max_body_bytes) {
+      // No flag sets the bound of a route, nor the part that requests without a token have.
+      const Options& options = state_->options;
+      if (error.http_status == 413 && match_.route->most_body > options.max_body_bytes &&
+          !state_->TokenComesLater(http_->request(), *match_.route)) {
         error.status = absl::ResourceExhaustedError(
-            absl::StrCat(body.status().message(), state_->options.max_body_flag));
+            absl::StrCat(body.status().message(), options.max_body_flag));
       }
       return Refuse(error);
     }

@@ -579,6 +579,18 @@ TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
                 "the body is not JSON");
 }
 
+TEST_F(GatewayTest, ABodyThatIsTooLongIsToldTheFlag) {
+  Gateway::Options options = MakeOptions();
+  options.max_body_bytes = 1000;
+  options.max_body_flag = " (--max_message_bytes)";
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  http::PageRequest request = Request("POST", "/v1/classify");
+  request.read_body = []() -> absl::StatusOr<std::string> {
+    return absl::ResourceExhaustedError("at most 1000 bytes");
+  };
+  ExpectRefusal(request, 413, "RESOURCE_EXHAUSTED", "1000 bytes (--max_message_bytes)");
+}
+
 TEST_F(GatewayTest, PackedBodiesAreUnpacked) {
   const std::string body = R"({"model":"m","sequences":[{"text":"a"}]})";
   const auto ask = [this](const char* encoding, const std::string& packed) {
