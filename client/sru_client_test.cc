@@ -56,8 +56,7 @@ TEST_F(ShellTest, AFileMayBeAPipe) {
 }
 
 TEST_F(ShellTest, AnInputThatCannotBeReadIsNotEmpty) {
-  const std::pair<const char*, int> cases[] = {
-      {"classify", 1}, {"encode --features", 1}, {"generate", 2}};
+  const std::pair<const char*, int> cases[] = {{"classify", 1}, {"generate", 2}};
   for (const auto& [command, exit_code] : cases) {
     const Output output = Shell(absl::StrCat("sru ", command, " < /"), exit_code);
     EXPECT_THAT(output.err, HasSubstr("standard input: cannot be read: Is a directory"));
@@ -260,52 +259,6 @@ TEST_F(SruClientTest, Encodes) {
   EXPECT_EQ(output.out, vector + vector);
 }
 
-TEST_F(SruClientTest, EncodesAStream) {
-  const std::string state = Path("stream_state");
-  Output output =
-      Run({"encode", "--stream", "--priority=high", "--normalize", "--state_out=" + state},
-          "one two\n\nthree\n");
-  EXPECT_THAT(output.out, AllOf(HasSubstr("[2, 2]"), HasSubstr("[1, 2]"), HasSubstr("  three\n")));
-  EXPECT_EQ(ReadAll(state), "one twothree");
-  EXPECT_THAT(
-      server_.requests<v1::EncodeStreamRequest>(),
-      ElementsAre(Sends("start { model: 'fake' version: 7 output_format: OUTPUT_FORMAT_RAW_FLOAT32 "
-                        "priority: PRIORITY_HIGH normalize: true } chunk { text: 'one two' }"),
-                  Sends("chunk { text: 'three' }"), Sends("return_state: true")));
-
-  output = Run({"encode", "--json", "--state_in=" + state, "more"});
-  EXPECT_EQ(server_.requests<v1::EncodeStreamRequest>().back().start().state(), "one twothree");
-  EXPECT_THAT(JsonLines(output.out)[0], Has({{"shape", nlohmann::json({1, 2})}, {"version", 7}}));
-
-  output = Run({"encode", "--stream"}, "one\nbad\nthree\n", 1);
-  EXPECT_THAT(output.err, HasSubstr("INVALID_ARGUMENT: chunk.text: gives no tokens"));
-  EXPECT_THAT(output.out, AllOf(HasSubstr("  one\n"), Not(HasSubstr("three"))));
-  // A state comes before this error.
-  output = Run({"encode", "--stream"}, "one\ndrain\n", 1);
-  EXPECT_THAT(output.err, HasSubstr("UNAVAILABLE: the server is draining"));
-}
-
-// The fake model takes frames of two values.
-TEST_F(SruClientTest, EncodesAStreamOfFrames) {
-  const std::string vector("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8);
-  const std::string frame(8, 'x');
-  Output output = Run({"encode", "--features", "--chunk_frames=2", "--raw"}, frame + frame + frame);
-  EXPECT_EQ(output.out, vector + vector + vector);
-  ASSERT_EQ(server_.requests<v1::EncodeStreamRequest>().size(), 2u);
-  EXPECT_EQ(server_.requests<v1::EncodeStreamRequest>()[0].chunk().features().feature_size(), 2);
-  EXPECT_EQ(server_.requests<v1::EncodeStreamRequest>()[0].chunk().features().data(),
-            frame + frame);
-  output = Run({"encode", "--features"}, frame + "abc", 1);
-  EXPECT_THAT(output.err, HasSubstr("expected whole frames of 2 float32 values, found 3 bytes"));
-  EXPECT_THAT(output.out, HasSubstr("frames 1 to 1"));
-  // The input's error counts more than the server's.
-  server_.FailNext({grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "start: missing")});
-  output = Run({"encode", "--features"}, frame + "abc", 1);
-  EXPECT_THAT(output.err, HasSubstr("expected whole frames of 2 float32 values, found 3 bytes"));
-  EXPECT_THAT(Run({"encode", "--features"}, "", 1).err, HasSubstr("empty input, expected frames"));
-  EXPECT_THAT(Run({"encode", "--stream"}, "\n", 1).err, HasSubstr("empty input, expected a text"));
-}
-
 // The fake server's probabilities: 'a' 1/4, 'b' 1/8, 'c' 1/16, 'd' 1/2, newline 1/8.
 TEST_F(SruClientTest, ScorePrintsATable) {
   Output output = Run({"score", "ab", "a", "dddd"});
@@ -494,12 +447,7 @@ TEST_F(SruClientTest, GeneratePrintsTheText) {
   EXPECT_THAT(output.err, IsEmpty());
   output = Run({"generate", "--max_new_tokens=2", "--echo"}, "ab\n");
   EXPECT_EQ(output.out, "ab\nde");
-  output = Run({"generate", "--stop=f", "--stats", "abc"});
-  EXPECT_EQ(output.out, "de");
-  EXPECT_THAT(output.err,
-              AllOf(StartsWith("prompt_tokens 3, generated_tokens 3, finish_reasons [\"stop\"], "
-                               "time_to_first_token_ms "),
-                    HasSubstr(", tokens_per_second "), HasSubstr("\"p99\":")));
+  EXPECT_EQ(Run({"generate", "--stop=f", "abc"}).out, "de");
   output = Run({"generate", "bad"}, 1);
   EXPECT_THAT(output.err, HasSubstr("INVALID_ARGUMENT: prompt.text: has a byte that is unknown"));
   EXPECT_THAT(output.out, IsEmpty());
@@ -542,8 +490,7 @@ TEST_F(SruClientTest, GenerateShowsTokens) {
 }
 
 TEST_F(SruClientTest, GeneratePrintsJson) {
-  const Output output =
-      Run({"generate", "--json", "--log_probs", "--stats", "--max_new_tokens=2"}, "abc");
+  const Output output = Run({"generate", "--json", "--log_probs", "--max_new_tokens=2"}, "abc");
   const std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_EQ(objects.size(), 2u);
   EXPECT_THAT(objects[0],
@@ -552,12 +499,6 @@ TEST_F(SruClientTest, GeneratePrintsJson) {
   EXPECT_THAT(objects[1], HasJson(R"({"finish_reason": "length", "prompt_tokens": 3,
                                        "generated_tokens": 2, "model": "fake"})"));
   EXPECT_EQ(objects[1]["times"]["total_us"], 1500);
-  const std::vector<nlohmann::json> stats = JsonLines(output.err);
-  ASSERT_EQ(stats.size(), 1u);
-  EXPECT_THAT(stats[0],
-              Has({{"generated_tokens", 2}, {"finish_reasons", nlohmann::json({"length"})}}));
-  EXPECT_GT(stats[0]["time_to_first_token_ms"], 0);
-  EXPECT_EQ(stats[0]["time_between_tokens_ms"].count("p99"), 1u);
 }
 
 TEST_F(SruClientTest, GenerateKeepsAStateInAFile) {
@@ -576,9 +517,8 @@ TEST_F(SruClientTest, GenerateKeepsAStateInAFile) {
 
 TEST_F(SruClientTest, GenerateGoesOnWhenAServerStops) {
   server_.DrainGenerateAfter({2, 1});
-  const Output output = Run({"generate", "--max_new_tokens=6", "--stats", "abc"});
+  const Output output = Run({"generate", "--max_new_tokens=6", "abc"});
   EXPECT_EQ(output.out, "defghi");
-  EXPECT_THAT(output.err, StartsWith("prompt_tokens 3, generated_tokens 6, "));
   EXPECT_EQ(server_.requests<v1::GenerateRequest>().size(), 3u);
 }
 
@@ -681,14 +621,8 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
       {{"encode", "--raw", "--skip_empty", "x"}, "--raw and --skip_empty exclude each other"},
-      {{"encode", "--stream", "--skip_empty", "x"}, "--stream and --skip_empty exclude each"},
       {{"score", "--carry", "--skip_empty", "x"}, "--skip_empty and --carry (with --state_in"},
       {{"generate", "--skip_empty", "x"}, "unknown flag --skip_empty"},
-      {{"encode", "--stream", "--pooling=max", "x"}, "expected --pooling=none, found max"},
-      {{"encode", "--stream", "--truncate", "x"}, "--stream and --truncate exclude each other"},
-      {{"encode", "--features", "x"}, "--features reads standard input; it takes no TEXT"},
-      {{"encode", "--features", "--chunk_frames=0"}, "--chunk_frames: expected 1 or more, found 0"},
-      {{"encode", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
       {{"score", "--truncate", "x"}, "unknown flag --truncate"},
       {{"score", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},
       {{"score", "--top_candidates=-1", "x"}, "--top_candidates: expected 0 to 128, found -1"},

@@ -101,38 +101,9 @@ TEST_F(TranslateTest, TheBestComeInATable) {
   EXPECT_THAT(Run({"translate", "--n_best=2", "bad"}, 1).out, IsEmpty());
 }
 
-TEST_F(TranslateTest, ListsTheAlignment) {
-  const Output output = Run({"translate", "--alignment", "a man"});
-  EXPECT_EQ(output.out,
-            "1: A MAN  (score -0.5000)\n"
-            "TOKEN   LOOKED AT\n"
-            "'\u2581A'    '\u2581a' 100%\n"
-            "'\u2581MAN'  '\u2581a' 25%  '\u2581man' 75%\n"
-            "\n");
-  EXPECT_TRUE(server_.requests<v1::TranslateRequest>()[0].return_alignment());
-}
-
-TEST_F(TranslateTest, PrintsHardAlignmentsAsMarianDoes) {
-  Output output = Run({"translate", "--hard_alignment", "--prefix=DIE", "two dogs", ""});
-  EXPECT_EQ(output.out, "DIE TWO DOGS ||| 0-0 1-1 1-2\n\n");
-  EXPECT_FALSE(server_.requests<v1::TranslateRequest>()[0].return_alignment());
-  output = Run({"translate", "--hard_alignment", "--json", "two dogs"});
-  EXPECT_THAT(JsonLines(output.out)[0]["hypotheses"][0], HasJson(R"({"hard_alignment": [0, 1]})"));
-  EXPECT_THAT(Run({"translate", "--json", "two dogs"}).out, Not(HasSubstr("alignment")));
-}
-
-TEST_F(TranslateTest, PrintsWordScoresAsMarianDoes) {
-  EXPECT_EQ(Run({"translate", "--word_scores", "two dogs"}).out,
-            "TWO DOGS ||| WordScores= -0.500000 -0.500000\n");
-  EXPECT_THAT(
-      JsonLines(Run({"translate", "--word_scores", "--json", "two dogs"}).out)[0]["hypotheses"][0],
-      HasJson(R"({"token_log_probs": [-0.5, -0.5]})"));
-  EXPECT_THAT(Run({"translate", "--json", "two dogs"}).out, Not(HasSubstr("token_log_probs")));
-}
-
 TEST_F(TranslateTest, PrintsJson) {
   const Output output =
-      Run({"translate", "--json", "--alignment", "--n_best=2", "--stats"}, "a man\n\nbad\n", 1);
+      Run({"translate", "--json", "--alignment", "--n_best=2"}, "a man\n\nbad\n", 1);
   const std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_EQ(objects.size(), 2u);
   EXPECT_THAT(objects[0], HasJson(R"({"line": 1, "text": "a man", "model": "fake", "version": 7,
@@ -144,18 +115,6 @@ TEST_F(TranslateTest, PrintsJson) {
                                 "alignment": [[1.0, 0.0], [0.25, 0.75]]})"));
   EXPECT_EQ(objects[1]["line"], 2);
   EXPECT_EQ(objects[1]["hypotheses"][0]["text"], "");
-  // The last line of standard error is the statistics.
-  const size_t line = output.err.rfind('\n', output.err.size() - 2);
-  EXPECT_THAT(JsonLines(output.err.substr(line == std::string::npos ? 0 : line))[0],
-              Has({{"texts", 2}, {"source_tokens", 2}, {"target_tokens", 2}}));
-}
-
-TEST_F(TranslateTest, SaysHowFastItWas) {
-  const Output output = Run({"translate", "--stats", "--max_new_tokens=1"}, "a man\ndog\n");
-  EXPECT_EQ(output.out, "A\nDOG\n");
-  EXPECT_THAT(output.err,
-              AllOf(StartsWith("texts 2, source_tokens 3, target_tokens 2, unfinished 1, seconds "),
-                    HasSubstr(", tokens_per_second ")));
 }
 
 TEST_F(TranslateTest, ReadsFiles) {
@@ -194,6 +153,8 @@ TEST_F(TranslateTest, ChecksItsFlags) {
   EXPECT_THAT(error({"--in_flight=0"}), HasSubstr("--in_flight: expected 1 or more"));
   EXPECT_THAT(error({"--beem_size=2"}), HasSubstr("--beam_size"));
   Run({"translate", "--files"}, 2);
+  EXPECT_THAT(Run({"translate", "--alignment", "x"}, 2).err,
+              HasSubstr("--alignment: expected --json"));
   EXPECT_EQ(server_.num_calls(), 0);
 }
 

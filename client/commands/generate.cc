@@ -1,11 +1,8 @@
 // sru_client generate: texts that a language model writes.
 #include <unistd.h>
 
-#include <cmath>
 #include <iostream>
-#include <map>
 
-#include "absl/time/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "client/client.h"
@@ -14,9 +11,7 @@
 #include "client/commands/sampling_flags.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
-#include "client/names.h"
 #include "client/read_file.h"
-#include "google/protobuf/descriptor.h"
 
 namespace sru::client {
 namespace {
@@ -38,7 +33,7 @@ examples:
   sru_client generate "It was a dark and stormy night"
   sru_client generate --temperature=0.8 --top_p=0.95 --seed=7 "It was a dark and"
   sru_client generate --num_samples=3 --temperature=1 --stop=. "The prince said"
-  sru_client generate --stop=$'\n\n' --stats --file=chapter1.txt
+  sru_client generate --stop=$'\n\n' --file=chapter1.txt
   sru_client generate --top_candidates=3 --max_new_tokens=10 "It was a"   (what else might come?)
   sru_client generate --json "It was a" | jq -j .text
   sru_client generate --state_out=s.bin "It was" ; sru_client generate --state_in=s.bin
@@ -54,7 +49,6 @@ struct GenerateFlags {
   int top_candidates = 0;
   std::string state_in;
   std::string state_out;
-  bool stats = false;
 };
 
 // The prompt: the argument, the file, or standard input unless there is a state to go on from.
@@ -98,74 +92,6 @@ absl::Status MakeRequest(const std::vector<std::string>& arguments, GenerateFlag
   if (!prompt.empty() || request->state().empty()) request->mutable_prompt()->set_text(prompt);
   return absl::OkStatus();
 }
-
-// "length", "stop"; "unfinished" for a text without a reason.
-std::string FinishReasonName(v1::FinishReason reason) {
-  const auto* const known = v1::FinishReason_descriptor()->FindValueByNumber(reason);
-  const std::string name = known == nullptr ? "" : NameOf(*known);
-  return name.empty() ? "unfinished" : name;
-}
-
-// The speed of a text as the one who waits for it sees it: --stats.
-class Stats {
- public:
-  void Add(const v1::GenerateResponse& response) {
-    const absl::Time now = absl::Now();
-    Sample& sample = samples_[response.sample()];
-    if (response.token_ids_size() > 0) {
-      if (first_ == absl::Time()) first_ = now;
-      if (sample.last != absl::Time()) {
-        gaps_.push_back(absl::ToDoubleMilliseconds(now - sample.last));
-      }
-      sample.last = now;
-      last_ = now;
-    }
-    if (response.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return;
-    sample.finish_reason = response.finish_reason();
-    prompt_tokens_ = response.prompt_tokens();
-    generated_tokens_ += response.generated_tokens();
-  }
-
-  // Leaves out the figures that were not measured.
-  Json ToJson() {
-    Json reasons = Json::array();
-    for (const auto& [number, sample] : samples_) {
-      reasons.push_back(FinishReasonName(sample.finish_reason));
-    }
-    Json json = {{"prompt_tokens", prompt_tokens_},
-                 {"generated_tokens", generated_tokens_},
-                 {"finish_reasons", std::move(reasons)}};
-    if (first_ == absl::Time()) return json;  // no token came
-    const double seconds = absl::ToDoubleSeconds(last_ - start_);
-    json["time_to_first_token_ms"] = absl::ToDoubleMilliseconds(first_ - start_);
-    json["elapsed_s"] = seconds;
-    json["tokens_per_second"] = generated_tokens_ / std::max(seconds, 1e-9);
-    if (gaps_.empty()) return json;
-    std::sort(gaps_.begin(), gaps_.end());
-    json["time_between_tokens_ms"] = {{"p50", Percentile(50)}, {"p99", Percentile(99)}};
-    return json;
-  }
-
- private:
-  struct Sample {
-    absl::Time last;
-    v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
-  };
-
-  // Nearest rank.
-  double Percentile(double percent) const {
-    const double rank = std::ceil(percent / 100 * static_cast<double>(gaps_.size()));
-    return gaps_[static_cast<size_t>(std::max(rank, 1.0)) - 1];
-  }
-
-  const absl::Time start_ = absl::Now();
-  absl::Time first_;
-  absl::Time last_;
-  std::map<int, Sample> samples_;
-  std::vector<double> gaps_;  // milliseconds between two messages with tokens of one sample
-  int prompt_tokens_ = 0;
-  int generated_tokens_ = 0;
-};
 
 // Prints the answers of a call as they come: objects, rows of tokens, or text. Of several samples,
 // the first one that is not complete is printed as it comes, the others once they are complete.
@@ -277,7 +203,6 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
             "print a row for each token, with the probability that the model gives it");
   flags.Add("top_candidates", &options.top_candidates, {0, kMaxCandidates},
             "and the most probable tokens in its place, up to 128");
-  flags.Add("stats", &options.stats, "print times and speed to standard error");
   options.target.AddTo(&flags);
   v1::GenerateRequest request;
   const Start start = Begin(command, args, &flags, &options.common, [&](const auto& arguments) {
@@ -292,7 +217,6 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
   }
   Printer printer(command, options.common.json, std::move(columns));
   Text text(options, &printer);
-  Stats stats;
   std::string state;
   bool printed = false;
   absl::Status status;
@@ -300,7 +224,6 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
   static_cast<void>(CallPatiently([&] {
     status = start.client->Generate(request, [&](const v1::GenerateResponse& response) {
       printed = true;
-      stats.Add(response);
       text.Add(response);
       if (!response.state().empty()) state = response.state();
       return std::cout.good();
@@ -308,7 +231,6 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
     return printed ? absl::OkStatus() : status;
   }));
   text.Finish();
-  if (options.stats) printer.Stats(stats.ToJson());
   if (!std::cout.good()) return kExitFailed;
   if (status.ok() && !options.state_out.empty()) {
     status = state.empty() ? absl::InternalError("the answer has no state, which was asked for")

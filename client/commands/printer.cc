@@ -66,15 +66,6 @@ void Printer::Flush() {
   std::cout.flush();
 }
 
-void Printer::Stats(const Json& stats) const {
-  std::string line;
-  for (const auto& [name, value] : stats.items()) {
-    absl::StrAppend(&line, line.empty() ? "" : ", ", name, " ",
-                    value.is_number_float() ? Fixed(value, 2) : Dump(value));
-  }
-  std::cerr << (json_ ? Dump(stats) : line) << "\n";
-}
-
 void Printer::WarnOfUnknownWords() const {
   if (2 * unknown_ <= tokens_) return;
   Failure(command_,

@@ -40,10 +40,6 @@ class Printer {
   // Prints the rows since the last time, after the names of the columns the first time.
   void Flush();
 
-  // Prints the figures of --stats to standard error: as an object, or as a line of names and
-  // values.
-  void Stats(const Json& stats) const;
-
   // Counts the words of an answer that the model's vocabulary does not have.
   template <typename Result>
   void Count(const Result& result) {

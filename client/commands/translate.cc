@@ -32,19 +32,15 @@ flags the model's own beam and length penalty hold: sru_client models --json sho
 prints a table of the best translations; asking for several may change the first, since the search
 then goes on for longer. --prefix is what each translation has to begin with.
 
---alignment lists, for each token of the translation, the tokens of the text at which the model
-looked. --hard_alignment adds to each translation " ||| " and pairs of numbers in the form of Marian
-and fast_align: which token of the text, from 0, each of its tokens looked at most, in the order of
-its tokens and without its end. --word_scores adds " ||| WordScores=" and the log-probability of
-each token, the end included, as Marian does.
+With --json, --alignment has, for each token of the translation, how much the model looked at each
+token of the text.
 
 examples:
   sru_client translate "A ship sails past the old lighthouse."
-  sru_client translate --stats < captions.en > captions.de
+  sru_client translate < captions.en > captions.de
   sru_client translate --files --beam_size=1 --in_flight=8 chapter1.txt chapter2.txt
   sru_client translate --n_best=3 --beam_size=8 "A dog runs."
   sru_client translate --prefix="Eine Katze" "A dog runs."
-  sru_client translate --alignment "The baker sells warm bread every morning."
   sru_client translate --json --alignment "A dog runs." | jq '.hypotheses[0].alignment'
 )";
 
@@ -67,9 +63,6 @@ struct TranslateFlags {
   double max_length_factor = 0;
   std::string prefix;
   bool alignment = false;
-  bool hard_alignment = false;
-  bool word_scores = false;
-  bool stats = false;
 };
 
 // Parses a number that may be left out. Not a number is in no range.
@@ -87,6 +80,9 @@ absl::Status MakeRequest(size_t num_arguments, TranslateFlags* flags,
     return InvalidArgument("--n_best: expected at most --beam_size, ", flags->beam_size, ", found ",
                            flags->n_best);
   }
+  if (flags->alignment && !flags->common.json) {
+    return absl::InvalidArgumentError("--alignment: expected --json, found none");
+  }
   if (flags->files && num_arguments == 0) {
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
   }
@@ -97,8 +93,6 @@ absl::Status MakeRequest(size_t num_arguments, TranslateFlags* flags,
   request->set_max_new_tokens(flags->max_new_tokens);
   request->set_max_length_factor(static_cast<float>(flags->max_length_factor));
   request->set_return_alignment(flags->alignment);
-  request->set_return_hard_alignment(flags->hard_alignment);
-  request->set_return_token_log_probs(flags->word_scores);
   if (flags->length_penalty != v1::LengthPenalty::FORM_UNSPECIFIED) {
     request->mutable_length_penalty()->set_form(flags->length_penalty);
   }
@@ -127,9 +121,6 @@ v1::TranslateRequest WithTexts(v1::TranslateRequest request, const TranslateFlag
   return request;
 }
 
-// A token of the source is listed if it has at least this part of a token's attention.
-constexpr float kShownWeight = 0.1f;
-
 // The number of rows of a hypothesis's alignment; 0 if it has none.
 int AlignmentRows(const v1::Hypothesis& hypothesis, int source_tokens) {
   if (source_tokens == 0 || hypothesis.alignment_size() % source_tokens != 0) return 0;
@@ -154,23 +145,11 @@ class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
             }),
         flags_(flags) {}
 
-  // What was printed in all; `elapsed` is the time that it took.
-  Json Stats(absl::Duration elapsed) const {
-    const double seconds = std::max(absl::ToDoubleSeconds(elapsed), 1e-9);
-    return {{"texts", texts_},
-            {"source_tokens", source_tokens_},
-            {"target_tokens", target_tokens_},
-            {"unfinished", unfinished_},
-            {"seconds", seconds},
-            {"texts_per_second", static_cast<double>(texts_) / seconds},
-            {"tokens_per_second", static_cast<double>(target_tokens_) / seconds}};
-  }
-
  private:
   // A line for each text: that of one which could not be translated is empty.
   bool Fail(const Answer& answer) override {
     const bool go_on = TextRunner::Fail(answer);
-    if (!printer_->json() && !flags_.alignment && flags_.n_best == 1) std::cout << std::endl;
+    if (!printer_->json() && flags_.n_best == 1) std::cout << std::endl;
     return go_on;
   }
 
@@ -180,28 +159,13 @@ class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
     std::string text = terminal ? Printable(hypothesis.text()) : hypothesis.text();
     std::replace_if(
         text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    for (int t = 0; t < hypothesis.hard_alignment_size(); ++t) {
-      absl::StrAppend(&text, t == 0 ? " ||| " : " ", hypothesis.hard_alignment(t), "-", t);
-    }
-    for (int t = 0; t < hypothesis.token_log_probs_size(); ++t) {
-      absl::StrAppend(&text, t == 0 ? " ||| WordScores= " : " ",
-                      Fixed(hypothesis.token_log_probs(t), 6));
-    }
     return text;
   }
 
   void Add(const LineInput::Item& item, const v1::TranslateResponse& response,
            const v1::Translation& translation, absl::Duration latency) {
-    ++texts_;
-    source_tokens_ += translation.token_count();
-    if (translation.hypotheses_size() > 0) {
-      target_tokens_ += translation.hypotheses(0).token_ids_size();
-      unfinished_ += translation.hypotheses(0).unfinished() ? 1 : 0;
-    }
     if (printer_->json()) {
       printer_->Object(TextJson(item, response, translation, latency));
-    } else if (flags_.alignment) {
-      PrintAlignments(item, translation);
     } else if (flags_.n_best > 1) {
       for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
         printer_->Row({absl::StrCat(item.line), Fixed(hypothesis.score(), 4),
@@ -211,31 +175,6 @@ class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
     } else {
       std::cout << (translation.hypotheses().empty() ? "" : Text(translation.hypotheses(0)))
                 << "\n";
-    }
-  }
-
-  // A table below each translation. A token of a model that names none has its number.
-  void PrintAlignments(const LineInput::Item& item, const v1::Translation& translation) {
-    const auto name = [](const auto& tokens, int i) {
-      return Quoted(i < tokens.size() ? tokens.Get(i) : absl::StrCat(i + 1));
-    };
-    const int source_tokens = translation.token_count();
-    for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
-      std::cout << item.line << ": " << Text(hypothesis) << "  (score "
-                << Fixed(hypothesis.score(), 4) << ")\n";
-      Printer table(command_, false, {{"TOKEN"}, {"LOOKED AT"}});
-      for (int row = 0; row < AlignmentRows(hypothesis, source_tokens); ++row) {
-        std::string list;
-        for (int s = 0; s < source_tokens; ++s) {
-          const float weight = hypothesis.alignment(row * source_tokens + s);
-          if (weight < kShownWeight) continue;
-          absl::StrAppend(&list, list.empty() ? "" : "  ", name(translation.source_tokens(), s),
-                          " ", Fixed(100 * weight, 0), "%");
-        }
-        table.Row({name(hypothesis.tokens(), row), std::move(list)});
-      }
-      table.Flush();
-      std::cout << "\n";
     }
   }
 
@@ -262,10 +201,6 @@ class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
   }
 
   const TranslateFlags& flags_;
-  int64_t texts_ = 0;
-  int64_t source_tokens_ = 0;
-  int64_t target_tokens_ = 0;  // of the best hypothesis of each text
-  int64_t unfinished_ = 0;     // likewise
 };
 
 int Translate(const Command& command, const std::vector<std::string>& args) {
@@ -291,14 +226,10 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("max_length_factor", &options.max_length_factor, {0, kMaxLengthFactor},
             "most tokens of a translation for each token of its text; 0 = the model's own");
   flags.Add("prefix", &options.prefix, "TEXT: what each translation begins with");
-  flags.Add("alignment", &options.alignment, "show at which tokens of the text each token looked");
-  flags.Add("hard_alignment", &options.hard_alignment,
-            "add to each translation the token of the text that each token looked at most");
-  flags.Add("word_scores", &options.word_scores,
-            "add to each translation the log-probability of each of its tokens");
+  flags.Add("alignment", &options.alignment,
+            "with --json: how much each token looked at each token of the text");
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("in_flight", &options.in_flight, {1}, "calls at a time");
-  flags.Add("stats", &options.stats, "print numbers and speed to standard error");
   options.input.AddTo(&flags, /*can_truncate=*/true, /*can_skip_empty=*/false);
   v1::TranslateRequest request;
   const Start start = Begin(command, args, &flags, &options.common, [&](const auto& texts) {
@@ -307,16 +238,14 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   if (start.client == nullptr) return start.exit_code;
 
   std::vector<TextTable::Column> columns;
-  if (options.n_best > 1 && !options.alignment) {
+  if (options.n_best > 1) {
     columns = {{"TEXT", true}, {"SCORE", true}, {"LOG-PROB", true}, {"TRANSLATION"}};
   }
   Printer printer(command, options.common.json, std::move(columns));
   LineInput input(start.arguments, options.files, LineInput::Lines::kAll);
-  const absl::Time begin = absl::Now();
   Translator translator(command, options, request, start.client.get(), &input, &printer);
   const int exit_code = translator.Run(options.in_flight);
   printer.WarnOfUnknownWords();
-  if (options.stats) printer.Stats(translator.Stats(absl::Now() - begin));
   return exit_code;
 }
 

@@ -44,8 +44,6 @@ COMMANDS = [
     ("encode", ("--model=old_classifier", TEXT), None),
     ("encode", ("--model=old_classifier", "--pooling=none", "--normalize", "--output_format=float16", TEXT), None),
     ("encode", ("--model=old_classifier", "--pooling=mean", "--output_format=bfloat16", TEXT), None),
-    ("encode", ("--model=old_encoder", "--features", "--chunk_frames=3", "--state_out={folder}/encoder"), FRAMES),
-    ("encode", ("--model=old_encoder", "--features", "--state_in={folder}/encoder"), FRAMES),
     ("score", ("--model=old_language_model", "--per_token", "--top_candidates=2", "the old model"), None),
     ("score", ("--model=war_and_peace", "--state_out={folder}/text", "The prince smiled"), None),
     ("score", ("--model=war_and_peace", "--state_in={folder}/text", " at the countess."), None),
