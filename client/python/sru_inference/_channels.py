@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import types
 from typing import Any, Dict
 
 from . import details_pb2
@@ -20,11 +21,9 @@ class Stubs:
         self.channel = channel
         self.inference: Any = inference_pb2_grpc.InferenceServiceStub(channel)
         self.admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
-        self.health: Any = channel.unary_unary(
-            HEALTH_METHOD,
-            request_serializer=details_pb2.HealthCheckRequest.SerializeToString,
-            response_deserializer=details_pb2.HealthCheckResponse.FromString,
-        )
+        request, response = details_pb2.HealthCheckRequest, details_pb2.HealthCheckResponse
+        call = channel.unary_unary(HEALTH_METHOD, request.SerializeToString, response.FromString)
+        self.health = types.SimpleNamespace(HealthCheck=call)
 
 
 class Channels:

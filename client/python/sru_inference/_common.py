@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-from . import details_pb2, results
+from . import _requests, results
 from ._channels import Channels
 from ._connection import Address, Connection, Options
 from ._resume import Call, Resumption
 from .errors import DeadlineExceededError, InferenceError
 from .v1 import inference_pb2 as pb
 
+Result = TypeVar("Result")
+
 
 class ClientBase:
     """The options of Client and aio.Client."""
 
+    _call: Any
     _grpc: Any  # the module that opens channels
     _text_stream: Any  # what generate() returns
 
-    def __init__(
-        self,
-        address: Address = "localhost:50051",
-        *,
-        timeout: float = 10.0,
-        stream_timeout: float = 300.0,
-        max_attempts: int = 4,
-        initial_backoff: float = 0.1,
-        max_backoff: float = 2.0,
-        max_message_bytes: int = 64 << 20,
-        only_serving: bool = True,
-        tls: bool = False,
-        tls_ca: Union[str, None] = None,
-        tls_cert: Union[str, None] = None,
-        tls_key: Union[str, None] = None,
-        tls_server_name: str = "",
-        token: str = "",
-        token_file: Union[str, None] = None,
-        token_without_tls: bool = False,
-        channel_options: Sequence[Tuple[str, Any]] = (),
-    ) -> None:
+    def __init__(self, address: Address = "localhost:50051", *, timeout: float = 10.0,
+            stream_timeout: float = 300.0, max_attempts: int = 4, initial_backoff: float = 0.1,
+            max_backoff: float = 2.0, max_message_bytes: int = 64 << 20, only_serving: bool = True,
+            tls: bool = False, tls_ca: Optional[str] = None, tls_cert: Optional[str] = None,
+            tls_key: Optional[str] = None, tls_server_name: str = "", token: str = "",
+            token_file: Optional[str] = None, token_without_tls: bool = False,
+            channel_options: Sequence[Tuple[str, Any]] = ()) -> None:  # fmt: skip
         arguments = {name: value for name, value in locals().items() if name != "self"}
         arguments["channel_options"] = tuple(channel_options)
         self._connection = Connection(Options(**arguments))
@@ -51,6 +40,27 @@ class ClientBase:
 
     def __setstate__(self, options: Dict[str, Any]) -> None:
         ClientBase.__init__(self, **options)
+
+    def _send(
+        self, kind: Type[Any], arguments: Dict[str, Any], read: Callable[[Any, str], Result]
+    ) -> Result:
+        """Calls the method whose request is a `kind` with a method's arguments."""
+        request = _requests.of_arguments(kind, arguments)
+        stub = self._channels.get().inference
+        return self._called(stub, request, read, arguments["timeout"], arguments["request_id"])
+
+    def _ask(self, request: Any, read: Callable[[Any, str], Result], timeout: Optional[float],
+             request_id: str, stub: str = "inference") -> Result:  # fmt: skip
+        """Calls a method of any server, whether it serves or not."""
+        stubs = self._channels.get(any_server=True)
+        return self._called(getattr(stubs, stub), request, read, timeout, request_id)
+
+    def _called(
+        self, stub: Any, request: Any, read: Callable[[Any, str], Result], *options: Any
+    ) -> Result:
+        method = getattr(stub, type(request).__name__[: -len("Request")])
+        result: Result = self._call(method, request, read, *options)  # of aio.Client: to be awaited
+        return result
 
     def _generate(self, request: pb.GenerateRequest, timeout: Optional[float], request_id: str) -> Any:
         seconds = self._connection.timeout(timeout, stream=True)
@@ -108,10 +118,6 @@ class TextStreamBase:
         call = self._call
         if call is not None:
             call.cancel()
-
-
-def serving_status(message: details_pb2.HealthCheckResponse) -> str:
-    return details_pb2.HealthCheckResponse.ServingStatus.Name(message.status)
 
 
 def not_ready(target: str, timeout: float, why: Union[str, InferenceError]) -> DeadlineExceededError:

@@ -66,6 +66,8 @@ class Parts:
         return part._replace(alone=self.in_flight == 1 or part.request is self._request)
 
     def done(self, part: Part, response: Any) -> None:
+        if part.request is not self._request:
+            response.results  # made while other calls are on their way
         self._done.append((part.start, response))
 
     def failed(self, part: Part, error: InferenceError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy as np
@@ -87,20 +88,22 @@ def make(kind: Type[Message], **fields: Any) -> Message:
         raise
 
 
-def of_arguments(kind: Type[Message], arguments: Mapping[str, Any], **changed: Any) -> Message:
-    """The message whose fields have the arguments of the same names, but for those in `changed`;
-    None leaves a field out."""
-    where = target(arguments["model"], arguments["version"], arguments.get("priority", ""))
-    where["unknown"] = choose(UNKNOWNS, arguments.get("unknown", ""), "unknown")
-    given = {**arguments, **where, **changed}
-    lists: Dict[str, Callable[[Any, Any], None]]
-    lists = {"sequences": fill_sequences, "queries": fill_queries}
-    if kind is pb.DetokenizeRequest:
-        lists["sequences"] = fill_ids
+def of_arguments(kind: Type[Message], arguments: Mapping[str, Any]) -> Message:
+    """The message whose fields have the arguments of the same names; None leaves a field out."""
+    given = dict(arguments)
+    if "precision" in given:
+        form = choose(PRECISIONS, given["precision"], "precision")
+        given["output_format"] = pb.OUTPUT_FORMAT_RAW_FLOAT32 + form
+    if "length_penalty" in given:
+        number: Any = choose(LENGTH_PENALTIES, given["length_penalty"], "length_penalty")
+        given["length_penalty"] = make(pb.LengthPenalty, form=number, alpha=given["alpha"])
     names = [name for name in kind.DESCRIPTOR.fields_by_name if name in given]
-    message = make(kind, **{name: given[name] for name in names if name not in lists})
-    for name in lists.keys() & names:
-        lists[name](getattr(message, name), given[name])
+    for name in CHECKS.keys() & names:
+        given[name] = CHECKS[name](given[name], name)
+    message = make(kind, **{name: given[name] for name in names if name not in FILLS})
+    for name in FILLS.keys() & names:
+        fill = fill_ids if kind is pb.DetokenizeRequest else FILLS[name]
+        fill(getattr(message, name), given[name])
     return message
 
 
@@ -162,14 +165,15 @@ def _fill_array(message: pb.Sequence, array: npt.NDArray[Any], argument: str) ->
 
 def fill_sequences(message: Any, sequences: Iterable[SequenceInput]) -> None:
     _not_one(sequences, "sequences")
+    add = message.add
     for index, sequence in enumerate(sequences):
         if type(sequence) is str:
             try:
-                message.add(text=sequence)
+                add(text=sequence)
                 continue
             except ValueError:  # fill_sequence() says what is wrong
                 pass
-        fill_sequence(message.add(), sequence, f"sequences[{index}]")
+        fill_sequence(add(), sequence, f"sequences[{index}]")
 
 
 def fill_ids(message: Any, sequences: Iterable[Sequence[int]]) -> None:
@@ -212,20 +216,6 @@ def text(value: str, argument: str) -> str:
     return value
 
 
-def target(model: str, version: int, priority: str) -> Dict[str, Any]:
-    """The fields that say where a request goes."""
-    return {
-        "model": text(model, "model"),
-        "version": version,
-        "priority": choose(PRIORITIES, priority, "priority"),
-    }
-
-
-def output_format(precision: str) -> Any:
-    choose(PRECISIONS, precision, "precision")
-    return pb.OutputFormat.Value(f"OUTPUT_FORMAT_RAW_{precision.upper()}")
-
-
 def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, Any]]) -> None:
     if not isinstance(sampling, Sampling):
         try:
@@ -242,14 +232,6 @@ def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, A
                 setattr(message, field.name, value)
         except (TypeError, ValueError) as error:
             raise _named(error, f"sampling.{field.name}") from None
-
-
-def stream_start(
-    model: str, version: int, priority: str, precision: str, normalize: bool, state: bytes, unknown: str
-) -> pb.EncodeStreamStart:
-    where = target(model, version, priority)
-    where.update(output_format=output_format(precision), unknown=choose(UNKNOWNS, unknown, "unknown"))
-    return make(pb.EncodeStreamStart, **where, normalize=normalize, state=state)
 
 
 def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStreamRequest:
@@ -276,3 +258,20 @@ def fill_queries(message: Any, queries: Iterable[Union[Query, Tuple[str, Sequenc
         filled.question_lemmas.extend(texts(query.question_lemmas, where + ".question_lemmas"))
         for tags in query.passage_tags:
             filled.passage_tags.add(pos_ids=tags.pos_ids, ner_ids=tags.ner_ids, lemmas=tags.lemmas)
+
+
+# What is done with arguments before they become fields, and with those that are put into a message.
+CHECKS: Dict[str, Callable[[Any, str], Any]] = {
+    "model": text,
+    "priority": functools.partial(choose, PRIORITIES),
+    "unknown": functools.partial(choose, UNKNOWNS),
+    "pooling": functools.partial(choose, POOLINGS),
+    "stop": texts,
+    "target_prefixes": texts,
+    "states": lambda values, _: list(values),
+    "stop_token_ids": lambda values, _: list(values),
+}
+FILLS: Dict[str, Callable[[Any, Any], None]] = {
+    "sequences": fill_sequences,
+    "queries": fill_queries,
+}

@@ -12,20 +12,9 @@ import asyncio
 import collections
 import functools
 from typing import (
-    TYPE_CHECKING,
-    Any,
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Deque,
-    Iterable,
-    List,
-    Optional,
-    Tuple,
-    TypeVar,
-    Union,
-)
+    TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, Callable, Coroutine, Deque, Iterable, List,
+    Optional, Tuple, TypeVar, Union,
+)  # fmt: skip
 
 import grpc
 import grpc.aio
@@ -41,6 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
 
     P = ParamSpec("P")
+Item = TypeVar("Item")
+Items = Union[AsyncIterable[Item], Iterable[Item]]
 Result = TypeVar("Result")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -152,14 +143,8 @@ class Client(ClientBase):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _call(
-        self,
-        method: Any,
-        request: Any,
-        read: Callable[[Any, str], Result],
-        timeout: Optional[float],
-        request_id: str,
-    ) -> Any:
+    async def _call(self, method: Any, request: Any, read: Callable[[Any, str], Any],
+                    timeout: Optional[float], request_id: str) -> Any:  # fmt: skip
         parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
         calls: Deque[Tuple[Part, Any]] = collections.deque()
         try:
@@ -199,23 +184,13 @@ class Client(ClientBase):
     unload_model = _awaited(blocking.Client.unload_model)
     health = _awaited(blocking.Client.health)
 
-    async def encode_stream(
-        self,
-        chunks: Union[AsyncIterable[Union[Chunk, SequenceInput]], Iterable[Union[Chunk, SequenceInput]]],
-        *,
-        model: str = "",
-        version: int = 0,
-        state: bytes = b"",
-        return_state: bool = False,
-        normalize: bool = False,
-        precision: str = "float32",
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> AsyncIterator[results.EncodedChunk]:
+    async def encode_stream(self, chunks: Items[Union[Chunk, SequenceInput]], *, model: str = "",
+            version: int = 0, state: bytes = b"", return_state: bool = False,
+            normalize: bool = False, precision: str = "float32", unknown: str = "",
+            priority: str = "", timeout: Optional[float] = None, request_id: str = ""
+    ) -> AsyncIterator[results.EncodedChunk]:  # fmt: skip
         """As Client.encode_stream()."""
-        start = _requests.stream_start(model, version, priority, precision, normalize, state, unknown)
+        start = _requests.of_arguments(pb.EncodeStreamStart, locals())
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
         call: Any = None
@@ -261,12 +236,7 @@ class Client(ClientBase):
             await asyncio.sleep(0.001 * opening)  # a busy machine would lose the same race again
 
     async def translate_all(
-        self,
-        texts: Union[AsyncIterable[SequenceInput], Iterable[SequenceInput]],
-        *,
-        batch: int = 16,
-        in_flight: int = 4,
-        **arguments: Any,
+        self, texts: Items[SequenceInput], *, batch: int = 16, in_flight: int = 4, **arguments: Any
     ) -> AsyncIterator[str]:
         """As Client.translate_all()."""
         _requests.check_calls(texts, batch, in_flight)

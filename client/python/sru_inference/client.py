@@ -8,18 +8,18 @@ import itertools
 import queue
 import threading
 from concurrent import futures
-from typing import Any, Callable, Deque, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import (
+    Any, Callable, Deque, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union,
+)  # fmt: skip
 
 import grpc
 
 from . import _requests, details_pb2, results
-from ._common import ClientBase, TextStreamBase, not_ready, serving_status
+from ._common import ClientBase, Result, TextStreamBase, not_ready
 from ._parts import Part, Parts
 from ._requests import Chunk, Query, Sampling, SequenceInput
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of, result_of
 from .v1 import admin_pb2, inference_pb2 as pb
-
-Result = TypeVar("Result")
 
 
 class TextStream(TextStreamBase, Iterator[results.GeneratedText]):
@@ -110,14 +110,8 @@ class Client(ClientBase):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(
-        self,
-        method: Any,
-        request: Any,
-        read: Callable[[Any, str], Result],
-        timeout: Optional[float],
-        request_id: str,
-    ) -> Result:
+    def _call(self, method: Any, request: Any, read: Callable[[Any, str], Result],
+            timeout: Optional[float], request_id: str) -> Result:  # fmt: skip
         """Makes a call, or several where the request is too large for one, and returns what `read` makes of the
         response and of the request id that the server has sent."""
         parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
@@ -154,69 +148,35 @@ class Client(ClientBase):
     # The methods below that return what _call() and _generate() do are those of aio.Client, too.
     # Their arguments have the names of the request's fields.
 
-    def classify(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        top_k: int = 0,
-        truncate: bool = False,
-        skip_empty: bool = False,
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.Classification]:
+    def classify(self, sequences: Iterable[SequenceInput], *, model: str = "", version: int = 0,
+            top_k: int = 0, truncate: bool = False, skip_empty: bool = False, unknown: str = "",
+            priority: str = "", timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Response[results.Classification]:  # fmt: skip
         """Labels with probabilities for each sequence.
 
         top_k: how many labels, the most probable first; 0 = all.
         truncate: cut sequences that are too long instead of refusing them.
         skip_empty: a text without tokens has no labels instead of failing the call.
         """
-        request = _requests.of_arguments(pb.ClassifyRequest, locals())
-        method = self._channels.get().inference.Classify
-        return self._call(method, request, results.classifications, timeout, request_id)
+        return self._send(pb.ClassifyRequest, locals(), results.classifications)
 
-    def tag(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        top_k: int = 1,
-        truncate: bool = False,
-        skip_empty: bool = False,
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.Tagging]:
+    def tag(self, sequences: Iterable[SequenceInput], *, model: str = "", version: int = 0,
+            top_k: int = 1, truncate: bool = False, skip_empty: bool = False, unknown: str = "",
+            priority: str = "", timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Response[results.Tagging]:  # fmt: skip
         """Labels with probabilities for each token of each sequence.
 
         top_k: how many labels per token, the most probable first; at most 128.
         truncate: cut sequences that are too long instead of refusing them.
         skip_empty: a text without tokens has no tokens in its answer instead of failing the call.
         """
-        request = _requests.of_arguments(pb.TagRequest, locals())
-        return self._call(self._channels.get().inference.Tag, request, results.taggings, timeout, request_id)
+        return self._send(pb.TagRequest, locals(), results.taggings)
 
-    def encode(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        pooling: str = "default",
-        normalize: bool = False,
-        precision: str = "float32",
-        truncate: bool = False,
-        skip_empty: bool = False,
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Encodings:
+    def encode(self, sequences: Iterable[SequenceInput], *, model: str = "", version: int = 0,
+            pooling: str = "default", normalize: bool = False, precision: str = "float32",
+            truncate: bool = False, skip_empty: bool = False, unknown: str = "", priority: str = "",
+            timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Encodings:  # fmt: skip
         """A float32 array for each sequence: [width], or with pooling "none" [tokens, width].
 
         pooling: "default" (the model's own), or another one by its name, such as "none" or "max".
@@ -225,92 +185,42 @@ class Client(ClientBase):
         skip_empty: a text without tokens has the shape [0], or [0, width], instead of failing the call.
             encode(...).array() is all of them as one array.
         """
-        request = _requests.of_arguments(
-            pb.EncodeRequest,
-            locals(),
-            pooling=_requests.choose(_requests.POOLINGS, pooling, "pooling"),
-            output_format=_requests.output_format(precision),
-        )
-        method = self._channels.get().inference.Encode
         read = functools.partial(results.encodings, precision=precision)
-        return self._call(method, request, read, timeout, request_id)
+        return self._send(pb.EncodeRequest, locals(), read)
 
-    def score(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        states: Iterable[bytes] = (),
-        return_states: bool = False,
-        token_log_probs: bool = False,
-        top_candidates: int = 0,
-        token_texts: bool = False,
-        skip_empty: bool = False,
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.Score]:
+    def score(self, sequences: Iterable[SequenceInput], *, model: str = "", version: int = 0,
+            states: Iterable[bytes] = (), return_states: bool = False,
+            token_log_probs: bool = False, top_candidates: int = 0, token_texts: bool = False,
+            skip_empty: bool = False, unknown: str = "", priority: str = "",
+            timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Response[results.Score]:  # fmt: skip
         """How probable each sequence is.
 
         states: none, or one for each sequence: b"" where it begins, or the `state` of a score that it goes on from.
         top_candidates: for each token, how many that might have stood in its place; at most 128.
         token_texts: what a user reads for each token.
         """
-        request = _requests.of_arguments(pb.ScoreRequest, locals(), states=list(states))
-        return self._call(self._channels.get().inference.Score, request, results.scores, timeout, request_id)
+        return self._send(pb.ScoreRequest, locals(), results.scores)
 
-    def tokenize(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        unknown: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Tokenizations:
+    def tokenize(self, sequences: Iterable[SequenceInput], *, model: str = "", version: int = 0,
+            unknown: str = "", timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Tokenizations:  # fmt: skip
         """The tokens of each sequence, texts or words, with their ids and where they stand; nothing is computed."""
-        request = _requests.of_arguments(pb.TokenizeRequest, locals())
-        return self._call(self._channels.get().inference.Tokenize, request, results.tokenizations, timeout, request_id)
+        return self._send(pb.TokenizeRequest, locals(), results.tokenizations)
 
-    def detokenize(
-        self,
-        sequences: Iterable[Sequence[int]],
-        *,
-        model: str = "",
-        version: int = 0,
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[str]:
+    def detokenize(self, sequences: Iterable[Sequence[int]], *, model: str = "", version: int = 0,
+            timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Response[str]:  # fmt: skip
         """The text that each list of token ids stands for: the opposite of tokenize()."""
-        request = _requests.of_arguments(pb.DetokenizeRequest, locals())
-        return self._call(self._channels.get().inference.Detokenize, request, results.texts, timeout, request_id)
+        return self._send(pb.DetokenizeRequest, locals(), results.texts)
 
-    def generate(
-        self,
-        prompt: SequenceInput = "",
-        *,
-        model: str = "",
-        version: int = 0,
-        state: bytes = b"",
-        sampling: Union[Sampling, Mapping[str, Any], None] = None,
-        max_new_tokens: int = 0,
-        min_new_tokens: int = 0,
-        stop: Iterable[str] = (),
-        stop_token_ids: Iterable[int] = (),
-        num_samples: int = 0,
-        token_log_probs: bool = False,
-        top_candidates: int = 0,
-        return_state: bool = False,
-        echo: bool = False,
-        token_texts: bool = False,
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> TextStream:
+    def generate(self, prompt: SequenceInput = "", *, model: str = "", version: int = 0,
+            state: bytes = b"", sampling: Union[Sampling, Mapping[str, Any], None] = None,
+            max_new_tokens: int = 0, min_new_tokens: int = 0, stop: Iterable[str] = (),
+            stop_token_ids: Iterable[int] = (), num_samples: int = 0, token_log_probs: bool = False,
+            top_candidates: int = 0, return_state: bool = False, echo: bool = False,
+            token_texts: bool = False, unknown: str = "", priority: str = "",
+            timeout: Optional[float] = None, request_id: str = "") -> TextStream:  # fmt: skip
         """A text that goes on from a prompt, piece by piece as it is made: `for piece in client.generate(...):
         print(piece.text)`.
 
@@ -325,14 +235,8 @@ class Client(ClientBase):
         If the server has to stop in the middle because it shuts down, the text goes on at another one, without a
         token lost or repeated, as long as not `max_attempts` calls in a row bring no token.
         """
-        request = _requests.of_arguments(
-            pb.GenerateRequest,
-            locals(),
-            prompt=None,
-            sampling=None,
-            stop=_requests.texts(stop, "stop"),
-            stop_token_ids=list(stop_token_ids),
-        )
+        arguments = {**locals(), "prompt": None, "sampling": None}
+        request = _requests.of_arguments(pb.GenerateRequest, arguments)
         if not state or len(prompt):
             _requests.fill_sequence(request.prompt, prompt, "prompt")
         if sampling is not None:
@@ -340,21 +244,11 @@ class Client(ClientBase):
         stream: TextStream = self._generate(request, timeout, request_id)
         return stream
 
-    def encode_stream(
-        self,
-        chunks: Iterable[Union[Chunk, SequenceInput]],
-        *,
-        model: str = "",
-        version: int = 0,
-        state: bytes = b"",
-        return_state: bool = False,
-        normalize: bool = False,
-        precision: str = "float32",
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> Iterator[results.EncodedChunk]:
+    def encode_stream(self, chunks: Iterable[Union[Chunk, SequenceInput]], *, model: str = "",
+            version: int = 0, state: bytes = b"", return_state: bool = False,
+            normalize: bool = False, precision: str = "float32", unknown: str = "",
+            priority: str = "", timeout: Optional[float] = None, request_id: str = ""
+    ) -> Iterator[results.EncodedChunk]:  # fmt: skip
         """Token vectors of one long sequence that comes in chunks, one item per chunk, in order; with a
         unidirectional model.
 
@@ -363,7 +257,7 @@ class Client(ClientBase):
         state: of an earlier stream, to go on from.
         return_state: one more item at the end, without values, has the state after all chunks.
         """
-        start = _requests.stream_start(model, version, priority, precision, normalize, state, unknown)
+        start = _requests.of_arguments(pb.EncodeStreamStart, locals())
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
 
@@ -396,21 +290,11 @@ class Client(ClientBase):
 
         return stream()
 
-    def answer(
-        self,
-        queries: Iterable[Union[Query, Tuple[str, Sequence[str]]]],
-        *,
-        model: str = "",
-        version: int = 0,
-        top_n: int = 1,
-        max_answer_tokens: int = 0,
-        one_per_passage: bool = False,
-        no_overlap: bool = False,
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.QueryAnswers]:
+    def answer(self, queries: Iterable[Union[Query, Tuple[str, Sequence[str]]]], *, model: str = "",
+            version: int = 0, top_n: int = 1, max_answer_tokens: int = 0,
+            one_per_passage: bool = False, no_overlap: bool = False, unknown: str = "",
+            priority: str = "", timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Response[results.QueryAnswers]:  # fmt: skip
         """The spans of passages that answer questions.
 
         queries: each a question and a list of passages, or a Query.
@@ -418,32 +302,17 @@ class Client(ClientBase):
         one_per_passage: at most the best of each passage.
         no_overlap: leave out what overlaps a better one.
         """
-        request = _requests.of_arguments(pb.AnswerRequest, locals())
-        return self._call(self._channels.get().inference.Answer, request, results.answers, timeout, request_id)
+        return self._send(pb.AnswerRequest, locals(), results.answers)
 
-    def translate(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        beam_size: int = 0,
-        num_hypotheses: int = 0,
-        length_penalty: str = "",
-        alpha: Optional[float] = None,
-        word_penalty: Optional[float] = None,
-        max_new_tokens: int = 0,
-        max_length_factor: float = 0,
-        target_prefixes: Iterable[str] = (),
-        return_alignment: bool = False,
-        return_hard_alignment: bool = False,
-        return_token_log_probs: bool = False,
-        truncate: bool = False,
-        unknown: str = "",
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.Translation]:
+    def translate(self, sequences: Iterable[SequenceInput], *, model: str = "", version: int = 0,
+            beam_size: int = 0, num_hypotheses: int = 0, length_penalty: str = "",
+            alpha: Optional[float] = None, word_penalty: Optional[float] = None,
+            max_new_tokens: int = 0, max_length_factor: float = 0,
+            target_prefixes: Iterable[str] = (), return_alignment: bool = False,
+            return_hard_alignment: bool = False, return_token_log_probs: bool = False,
+            truncate: bool = False, unknown: str = "", priority: str = "",
+            timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.Response[results.Translation]:  # fmt: skip
         """The most probable translations of each sequence; zeros stand for the model's own values.
 
         beam_size: 1 = greedy.
@@ -454,19 +323,11 @@ class Client(ClientBase):
         max_length_factor: most tokens for each token of the source.
         target_prefixes: none, or for each sequence what its translation begins with.
         """
-        form: Any = _requests.choose(_requests.LENGTH_PENALTIES, length_penalty, "length_penalty")
-        request = _requests.of_arguments(
-            pb.TranslateRequest,
-            locals(),
-            target_prefixes=_requests.texts(target_prefixes, "target_prefixes"),
-            length_penalty=_requests.make(pb.LengthPenalty, form=form, alpha=alpha),
-        )
         read = functools.partial(results.translations, alignment=return_alignment)
-        return self._call(self._channels.get().inference.Translate, request, read, timeout, request_id)
+        return self._send(pb.TranslateRequest, locals(), read)
 
-    def translate_all(
-        self, texts: Iterable[SequenceInput], *, batch: int = 16, in_flight: int = 4, **arguments: Any
-    ) -> Iterator[str]:
+    def translate_all(self, texts: Iterable[SequenceInput], *, batch: int = 16, in_flight: int = 4,
+            **arguments: Any) -> Iterator[str]:  # fmt: skip
         """The best translation of each of any number of texts, in order. `in_flight` calls of `batch` texts run at a
         time; `arguments` are those of translate()."""
         _requests.check_calls(texts, batch, in_flight)
@@ -488,46 +349,37 @@ class Client(ClientBase):
 
     def models(self, *, timeout: Optional[float] = None, request_id: str = "") -> results.Models:
         """All loaded models, and the states of all versions."""
-        method = self._channels.get(any_server=True).inference.ListModels
-        return self._call(
-            method, pb.ListModelsRequest(), lambda response, _: results.models(response), timeout, request_id
-        )
+        return self._ask(pb.ListModelsRequest(), results.models, timeout, request_id)
 
-    def model(
-        self, name: str = "", version: int = 0, *, timeout: Optional[float] = None, request_id: str = ""
-    ) -> results.ModelInfo:
+    def model(self, name: str = "", version: int = 0, *, timeout: Optional[float] = None,
+            request_id: str = "") -> results.ModelInfo:  # fmt: skip
         """One loaded model; the name may be left out when there is one."""
         request = pb.GetModelRequest(model=_requests.text(name, "name"), version=version)
-        method = self._channels.get(any_server=True).inference.GetModel
-        return self._call(
-            method, request, lambda response, _: results.model_info(response.model), timeout, request_id
-        )
+        return self._ask(request, results.model, timeout, request_id)
 
-    def load_model(
-        self, name: str, *, timeout: Optional[float] = None, request_id: str = ""
-    ) -> Tuple[results.ModelStatus, ...]:
-        """Loads the versions of a model and returns their states; the address must be the server's --admin_listen.
-        Takes as long as the model needs: set the timeout accordingly."""
+    def load_model(self, name: str, *, timeout: Optional[float] = None, request_id: str = ""
+            ) -> Tuple[results.ModelStatus, ...]:  # fmt: skip
+        """Loads the versions of a model and returns their states; the address must be the server's
+        --admin_listen. Takes as long as the model needs: set the timeout accordingly."""
         request = admin_pb2.LoadModelRequest(model=_requests.text(name, "name"))
-        method = self._channels.get(any_server=True).admin.LoadModel
-        return self._call(
-            method, request, lambda response, _: results.statuses(response.statuses), timeout, request_id
-        )
+        return self._ask(request, results.statuses, timeout, request_id, "admin")
 
-    def unload_model(self, name: str, *, timeout: Optional[float] = None, request_id: str = "") -> None:
-        """Unloads a model; the address must be the server's --admin_listen. NotFoundError if it is not loaded."""
+    def unload_model(
+        self, name: str, *, timeout: Optional[float] = None, request_id: str = ""
+    ) -> None:
+        """Unloads a model; the address must be the server's --admin_listen. NotFoundError if it is
+        not loaded."""
         request = admin_pb2.UnloadModelRequest(model=_requests.text(name, "name"))
-        method = self._channels.get(any_server=True).admin.UnloadModel
-        return self._call(method, request, lambda *_: None, timeout, request_id)
+        return self._ask(request, lambda *_: None, timeout, request_id, "admin")
 
     def health(self, service: str = "", *, timeout: Optional[float] = None) -> str:
-        """One of "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN" and "UNKNOWN", as grpc.health.v1 defines them.
+        """One of "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN" and "UNKNOWN", as grpc.health.v1
+        defines them.
 
         service: "" is the server as a whole. NotFoundError if the server knows no such service.
         """
         request = details_pb2.HealthCheckRequest(service=_requests.text(service, "service"))
-        method = self._channels.get(any_server=True).health
-        return self._call(method, request, lambda response, _: serving_status(response), timeout, "")
+        return self._ask(request, results.serving_status, timeout, "", "health")
 
     def wait_ready(self, timeout: float = 30.0) -> None:
         """Waits until a server is connected and serves, so that the first call does not have to.

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import math
-from typing import Any, Generic, Iterable, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
+from typing import (
+    Any, Callable, Dict, Generic, Optional, Sequence, Tuple, Type, TypeVar, Union, overload,
+)  # fmt: skip
 
 import numpy as np
 import numpy.typing as npt
 
+from . import details_pb2
 from .v1 import inference_pb2 as pb
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 _T = TypeVar("_T")
-_FINISH_REASONS = ("", "length", "stop")  # by number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +43,24 @@ class Response(Sequence[_T], Generic[_T]):
     request_id: its id in the server's log; "" if the call was given none.
     """
 
-    def __init__(self, results: Iterable[_T], message: Any, request_id: str) -> None:
-        self.results: Tuple[_T, ...] = tuple(results)
+    def __init__(
+        self, rows: Sequence[Any], read: Callable[[Any], _T], message: Any, request_id: str
+    ) -> None:
+        """rows: of the message, of each of which `read` makes a result."""
+        self._rows, self._read = rows, read
         self.model: str = message.model
         self.version: int = message.version
-        self.times = _copy(StageTimes, message.times) if hasattr(message, "times") else StageTimes(0, 0, 0, 0)
+        self.times = _times(message.times) if hasattr(message, "times") else StageTimes(0, 0, 0, 0)
         self.request_id = request_id
+
+    @functools.cached_property
+    def results(self) -> Tuple[_T, ...]:
+        """Made when one is looked at first."""
+        read = self._read
+        return tuple([read(row) for row in self._rows])
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**vars(self), "results": self.results, "_rows": self.results, "_read": None}
 
     @overload
     def __getitem__(self, index: int) -> _T: ...
@@ -57,7 +72,7 @@ class Response(Sequence[_T], Generic[_T]):
         return self.results[index]
 
     def __len__(self) -> int:
-        return len(self.results)
+        return len(self._rows)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.model!r}, version={self.version}, results={self.results!r})"
@@ -66,7 +81,7 @@ class Response(Sequence[_T], Generic[_T]):
 def joined(responses: Sequence[Response[_T]]) -> Response[_T]:
     """The responses of calls with parts of a request, as if there were one."""
     whole = copy.copy(responses[0])
-    whole.results = tuple(itertools.chain.from_iterable(responses))
+    whole.results = whole._rows = tuple(itertools.chain.from_iterable(responses))
     times = zip(*(dataclasses.astuple(response.times) for response in responses))
     whole.times = StageTimes(*map(sum, times))
     return whole
@@ -205,8 +220,10 @@ class Tokenization:
 class Tokenizations(Response[Tokenization]):
     """max_sequence_tokens: of the longest sequence that the model computes."""
 
-    def __init__(self, results: Iterable[Tokenization], message: Any, request_id: str) -> None:
-        super().__init__(results, message, request_id)
+    def __init__(
+        self, rows: Any, read: Callable[[Any], Tokenization], message: Any, request_id: str
+    ) -> None:
+        super().__init__(rows, read, message, request_id)
         self.max_sequence_tokens: int = message.max_sequence_tokens
 
 
@@ -426,48 +443,70 @@ class Models:
     statuses: Tuple[ModelStatus, ...]
 
 
-def _copy(kind: Type[_T], message: Any, **others: Any) -> _T:
-    """A dataclass of the fields of a message that have the same names; `others` are those that do not. For what comes
-    once in a call: a row of a call costs less by its own constructor."""
+_FINISH_REASONS = ("", "length", "stop")  # by number
+_READERS: Dict[str, Callable[[Any], Any]] = {
+    "read_Floats": lambda values: np.array(values, np.float32),
+    "read_Ids": lambda values: np.array(values, np.int32),
+}
+
+
+def _expression(of: str, kind: str) -> str:
+    """The code that makes a `kind`, a type by its name, of a field of a message."""
+    if kind.startswith("Tuple["):
+        item = _expression("each", kind[len("Tuple[") : -len(", ...]")])
+        return f"tuple({of})" if item == "each" else f"tuple([{item} for each in {of}])"
+    if kind.startswith("Optional["):
+        item = _expression(of, kind[len("Optional[") : -1])
+        return f"{item} if one.HasField({of[len('one.'):]!r}) else None"
+    return f"read_{kind}({of})" if f"read_{kind}" in _READERS else of
+
+
+def _reader(kind: Type[_T], **others: str) -> Callable[[Any], _T]:
+    """What makes a `kind` of a message, whose fields have the same names. `others` is the code for
+    fields that differ, of the message `one`. A call may have thousands of rows: the code is written
+    out, and leaves out the constructor of a frozen dataclass, which sets a field by a call."""
     fields: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
-    values = {field.name: getattr(message, field.name) for field in fields if field.name not in others}
-    return kind(**{name: tuple(value) if hasattr(value, "extend") else value for name, value in values.items()}, **others)
+    code = ["def read(one):", "made = new(kind)", "fields = made.__dict__"]
+    for field in fields:
+        value = others.get(field.name) or _expression(f"one.{field.name}", field.type)
+        code.append(f"fields[{field.name!r}] = {value}")
+    names: Dict[str, Any] = {**_READERS, "kind": kind, "new": object.__new__}
+    names.update(pb=pb, reasons=_FINISH_REASONS)
+    exec("\n    ".join([*code, "return made"]), names)
+    read: Callable[[Any], _T] = names["read"]
+    _READERS["read_" + kind.__name__] = read
+    return read
 
 
-def _floats(values: Any) -> Floats:
-    return np.array(values, np.float32)
+def _response(kind: Type[_T], field: str, **others: str) -> Callable[[Any, str], Response[_T]]:
+    """What makes a response with a `kind` for each row in the field of a message."""
+    read = _reader(kind, **others)
+    return lambda message, request_id: Response(getattr(message, field), read, message, request_id)
 
 
-def _ids(values: Any) -> Ids:
-    return np.array(values, np.int32)
+_CANDIDATES = "tuple([tuple(map(read_Candidate, each.candidates)) for each in one.candidates])"
+_FINISH_REASON = "reasons[one.finish_reason] if one.finish_reason < 3 else str(one.finish_reason)"
+_times = _reader(StageTimes)
+for _kind in (TagLabel, Label, TokenTags, Token, Candidate, SpanAnswer, ReaderInfo, TranslatorInfo):
+    _reader(_kind)
+classifications = _response(Classification, "classifications")
+taggings = _response(Tagging, "taggings")
+scores = _response(Score, "scores", candidates=_CANDIDATES)
+answers = _response(QueryAnswers, "results")
+generated_text = _reader(GeneratedText, candidates=_CANDIDATES, finish_reason=_FINISH_REASON)
+_tokenization = _reader(Tokenization)
+_reader(Hypothesis, alignment="None")
+_translation = _reader(Translation)
+_status = _reader(ModelStatus, state="pb.ModelStatus.State.Name(one.state)")
+_model = _reader(ModelInfo)
 
 
-def _candidates(message: Any) -> Tuple[Tuple[Candidate, ...], ...]:
-    return tuple(
-        [tuple([Candidate(one.token_id, one.text, one.log_prob) for one in entry.candidates]) for entry in message]
-    )
+def tokenizations(message: pb.TokenizeResponse, request_id: str) -> Tokenizations:
+    return Tokenizations(message.tokenizations, _tokenization, message, request_id)
 
 
-def _classification(one: pb.Classification) -> Classification:
-    labels = [Label(label.name, label.index, label.probability, label.logit) for label in one.labels]
-    return Classification(tuple(labels), one.token_count, one.truncated, one.unknown_tokens)
-
-
-def classifications(message: pb.ClassifyResponse, request_id: str) -> Response[Classification]:
-    return Response(map(_classification, message.classifications), message, request_id)
-
-
-def _token_tags(one: pb.TokenTags) -> TokenTags:
-    labels = [TagLabel(label.name, label.index, label.probability) for label in one.labels]
-    return TokenTags(one.token, tuple(labels), one.start_byte, one.end_byte, one.start_char, one.end_char)
-
-
-def _tagging(one: pb.Tagging) -> Tagging:
-    return Tagging(tuple(map(_token_tags, one.tokens)), one.token_count, one.truncated, one.unknown_tokens)
-
-
-def taggings(message: pb.TagResponse, request_id: str) -> Response[Tagging]:
-    return Response(map(_tagging, message.taggings), message, request_id)
+def texts(message: pb.DetokenizeResponse, request_id: str) -> Response[str]:
+    return Response(message.texts, str, message, request_id)
 
 
 def encoding_values(encoding: pb.Encoding, precision: str) -> Floats:
@@ -489,81 +528,40 @@ def encodings(message: pb.EncodeResponse, request_id: str, precision: str) -> En
     def encoding(one: pb.Encoding) -> Encoding:
         return Encoding(encoding_values(one, precision), one.token_count, one.truncated, one.unknown_tokens)
 
-    return Encodings(map(encoding, message.encodings), message, request_id)
-
-
-def _score(one: pb.Score) -> Score:
-    log_probs, candidates = _floats(one.token_log_probs), _candidates(one.candidates)
-    figures = (one.token_count, one.scored_count, one.log_prob)
-    return Score(*figures, log_probs, candidates, one.state, one.unknown_tokens, tuple(one.token_texts))
-
-
-def scores(message: pb.ScoreResponse, request_id: str) -> Response[Score]:
-    return Response(map(_score, message.scores), message, request_id)
-
-
-def _tokenization(one: pb.Tokenization) -> Tokenization:
-    tokens = [
-        Token(token.id, token.text, token.start_byte, token.end_byte, token.start_char, token.end_char)
-        for token in one.tokens
-    ]
-    return Tokenization(tuple(tokens), one.unknown_tokens)
-
-
-def tokenizations(message: pb.TokenizeResponse, request_id: str) -> Tokenizations:
-    return Tokenizations(map(_tokenization, message.tokenizations), message, request_id)
-
-
-def texts(message: pb.DetokenizeResponse, request_id: str) -> Response[str]:
-    return Response(message.texts, message, request_id)
-
-
-def generated_text(message: pb.GenerateResponse) -> GeneratedText:
-    reason = message.finish_reason
-    name = _FINISH_REASONS[reason] if reason < 3 else str(reason)
-    arrays = {"token_ids": _ids(message.token_ids), "log_probs": _floats(message.log_probs)}
-    others = {"candidates": _candidates(message.candidates), "times": _copy(StageTimes, message.times)}
-    return _copy(GeneratedText, message, finish_reason=name, **arrays, **others)
+    made = Encodings(message.encodings, encoding, message, request_id)
+    made.results  # a ValueError is one of the call
+    return made
 
 
 def encoded_chunk(message: pb.EncodeStreamResponse, precision: str) -> EncodedChunk:
     encoding = message.encoding
     values = encoding_values(encoding, precision) if message.HasField("encoding") else None
-    times = _copy(StageTimes, message.times)
+    times = _times(message.times)
     return EncodedChunk(values, encoding.token_count, encoding.unknown_tokens, message.state, times)
 
 
-def answers(message: pb.AnswerResponse, request_id: str) -> Response[QueryAnswers]:
-    def answer(one: pb.QueryAnswers) -> QueryAnswers:
-        return _copy(QueryAnswers, one, answers=tuple([_copy(SpanAnswer, span) for span in one.answers]))
-
-    return Response(map(answer, message.results), message, request_id)
-
-
 def translations(message: pb.TranslateResponse, request_id: str, alignment: bool) -> Response[Translation]:
-    def hypothesis(one: pb.Hypothesis, width: int) -> Hypothesis:
-        rows = _floats(one.alignment).reshape(-1, width) if width else np.zeros((0, 0), np.float32)
-        return Hypothesis(
-            one.text, tuple(one.tokens), _ids(one.token_ids), one.score, one.log_prob, rows if alignment else None,
-            _ids(one.hard_alignment), _floats(one.token_log_probs), one.unfinished,
-        )  # fmt: skip
-
     def translation(one: pb.Translation) -> Translation:
-        hypotheses = tuple([hypothesis(each, one.token_count) for each in one.hypotheses])
-        return Translation(hypotheses, one.token_count, one.truncated, tuple(one.source_tokens), one.unknown_tokens)
+        made = _translation(one)
+        for hypothesis, each in zip(made.hypotheses, one.hypotheses if alignment else ()):
+            shape = (-1, one.token_count) if one.token_count else (0, 0)
+            vars(hypothesis)["alignment"] = np.array(each.alignment, np.float32).reshape(shape)
+        return made
 
-    return Response(map(translation, message.translations), message, request_id)
-
-
-def model_info(message: pb.ModelInfo) -> ModelInfo:
-    reader = _copy(ReaderInfo, message.reader) if message.HasField("reader") else None
-    translator = _copy(TranslatorInfo, message.translator) if message.HasField("translator") else None
-    return _copy(ModelInfo, message, reader=reader, translator=translator)
+    return Response(message.translations, translation, message, request_id)
 
 
-def statuses(messages: Iterable[pb.ModelStatus]) -> Tuple[ModelStatus, ...]:
-    return tuple(_copy(ModelStatus, one, state=pb.ModelStatus.State.Name(one.state)) for one in messages)
+def model(message: pb.GetModelResponse, _: str = "") -> ModelInfo:
+    return _model(message.model)
 
 
-def models(message: pb.ListModelsResponse) -> Models:
-    return Models(tuple(model_info(one) for one in message.models), statuses(message.statuses))
+def statuses(message: Any, _: str = "") -> Tuple[ModelStatus, ...]:
+    return tuple(map(_status, message.statuses))
+
+
+def models(message: pb.ListModelsResponse, _: str = "") -> Models:
+    return Models(tuple(map(_model, message.models)), statuses(message))
+
+
+def serving_status(message: details_pb2.HealthCheckResponse, _: str = "") -> str:
+    return details_pb2.HealthCheckResponse.ServingStatus.Name(message.status)
