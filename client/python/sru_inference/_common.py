@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type, TypeVar, Union
 
@@ -125,3 +126,23 @@ def not_ready(target: str, timeout: float, why: Union[str, InferenceError]) -> D
     if isinstance(why, InferenceError):
         return DeadlineExceededError(f"{target} is not ready within {timeout:g} s: {why.message}")
     return DeadlineExceededError(f"{target} is not ready within {timeout:g} s: its health is {why}")
+
+
+class Progress:
+    """A line on stderr, if that is a terminal and the work takes longer than two seconds."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        shows = sys.stderr is not None and sys.stderr.isatty()
+        self._first = self._next = self._begin + 2 if shows else float("inf")
+
+    def show(self, text: Callable[[float], str]) -> None:
+        """text: of the seconds since the beginning."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + 0.5
+            print(f"\r{text(now - self._begin)} ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._next > self._first:
+            print(file=sys.stderr)

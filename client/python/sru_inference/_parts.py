@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import collections
 import re
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
+from concurrent import futures
+from typing import (
+    Any, Callable, Deque, Dict, Generator, Iterable, List, NamedTuple, Optional, Tuple, TypeVar,
+)  # fmt: skip
 
 from . import results
 from .errors import InferenceError, InvalidArgumentError, ResourceExhaustedError, renumbered
+
+Result = TypeVar("Result")
 
 MOST_SEQUENCES = 1024  # the default of --max_sequences_per_request
 IN_FLIGHT = 4
@@ -87,3 +92,21 @@ class Parts:
     def result(self) -> Any:
         responses = [response for _, response in sorted(self._done, key=lambda one: one[0])]
         return responses[0] if len(responses) == 1 else results.joined(responses)
+
+
+def in_order(
+    calls: Iterable[Callable[[], Result]], in_flight: int
+) -> Generator[Result, None, None]:
+    """What the calls return, in their order. `in_flight` run at a time, in threads. After an error,
+    or when the caller needs no more, nobody waits for the others."""
+    running: Deque[futures.Future[Result]] = collections.deque()
+    pool = futures.ThreadPoolExecutor(in_flight)
+    try:
+        for call in calls:
+            running.append(pool.submit(call))
+            if len(running) > in_flight:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

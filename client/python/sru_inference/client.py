@@ -7,7 +7,6 @@ import functools
 import itertools
 import queue
 import threading
-from concurrent import futures
 from typing import (
     Any, Callable, Deque, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union,
 )  # fmt: skip
@@ -16,7 +15,7 @@ import grpc
 
 from . import _requests, details_pb2, results
 from ._common import ClientBase, Result, TextStreamBase, not_ready
-from ._parts import Part, Parts
+from ._parts import Part, Parts, in_order
 from ._requests import Chunk, Query, Sampling, SequenceInput
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of, result_of
 from .v1 import admin_pb2, inference_pb2 as pb
@@ -332,20 +331,11 @@ class Client(ClientBase):
         time; `arguments` are those of translate()."""
         _requests.check_calls(texts, batch, in_flight)
         remaining = iter(texts)
-        calls: Deque[futures.Future[results.Response[results.Translation]]] = collections.deque()
-        pool = futures.ThreadPoolExecutor(max_workers=in_flight)
-        try:
-            while True:
-                part = list(itertools.islice(remaining, batch))
-                if part:
-                    calls.append(pool.submit(self.translate, part, **arguments))
-                if not calls:
-                    return
-                if not part or len(calls) > in_flight:
-                    for translation in calls.popleft().result():
-                        yield translation.text
-        finally:  # an error, or whoever needs no more, waits for no other call
-            pool.shutdown(wait=False, cancel_futures=True)
+        parts = iter(lambda: list(itertools.islice(remaining, batch)), [])
+        calls = (functools.partial(self.translate, part, **arguments) for part in parts)
+        for response in in_order(calls, in_flight):
+            for translation in response:
+                yield translation.text
 
     def models(self, *, timeout: Optional[float] = None, request_id: str = "") -> results.Models:
         """All loaded models, and the states of all versions."""

@@ -10,34 +10,34 @@ tasks and cost a fraction of what a message for each row does.
 from __future__ import annotations
 
 import collections.abc
+import contextlib
+import functools
 import random
 import re
 import struct
 import sys
 import threading
 import time
-from concurrent import futures
 from typing import (
-    Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
-    TypeVar, Union,
+    Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar,
+    Union,
 )  # fmt: skip
 
-import grpc
 import numpy as np
 import numpy.typing as npt
 
 from . import _requests, open_inference_pb2 as pb
+from ._common import Progress
 from ._connection import Address, Options, check_timeout
+from ._parts import in_order
 from .client import Client
 from .errors import (
-    CancelledError, InferenceError, InternalError, UnavailableError, UnimplementedError, from_rpc,
-    renumbered,
+    CancelledError, InferenceError, InternalError, UnavailableError, UnimplementedError, renumbered,
 )  # fmt: skip
 
 Result = TypeVar("Result")
 Array = npt.NDArray[Any]
 
-SERVICE = "/inference.GRPCInferenceService/"
 ROWS = 1024  # in a call, where the server does not say how many it takes
 # A token has at least a byte, so no call of several rows has more tokens than may wait by default.
 CALL_BYTES = 60 << 10
@@ -89,20 +89,10 @@ class Columns:
     row by its index in the column, and ValueError or TypeError for what cannot be sent.
     """
 
-    def __init__(
-        self,
-        address: Union[Address, Callable[[], Address]] = "localhost:50051",
-        *,
-        model: str = "",
-        version: int = 0,
-        outputs: Sequence[str] = ("label",),
-        rows: int = 0,
-        in_flight: int = 4,
-        timeout: float = 60.0,
-        patience: float = 600.0,
-        parameters: Optional[Mapping[str, Any]] = None,
-        **connection: Any,
-    ) -> None:
+    def __init__(self, address: Union[Address, Callable[[], Address]] = "localhost:50051", *,
+            model: str = "", version: int = 0, outputs: Sequence[str] = ("label",), rows: int = 0,
+            in_flight: int = 4, timeout: float = 60.0, patience: float = 600.0,
+            parameters: Optional[Mapping[str, Any]] = None, **connection: Any) -> None:  # fmt: skip
         given = {k: value for k, value in locals().items() if k not in ("self", "connection")}
         connection = {k: value for k, value in connection.items() if value is not None}
         self._arguments = {**given, **connection}
@@ -154,38 +144,27 @@ class Columns:
             raise ValueError(f"texts: expected columns of one length, found {sorted(counts)}")
         count = counts.pop()
         model = self._model = self._model or self._repeat(self._describe, self._closed)
-        answers = _Answers(count, model.task)
-        progress = _Progress(count)
-        calls: Deque[Tuple[Sequence[int], futures.Future[Any]]] = collections.deque()
-        pool = futures.ThreadPoolExecutor(self._in_flight)
-        ended = threading.Event()
+        answers, ended, progress = _Answers(count, model.task), threading.Event(), Progress()
 
-        def call(rows: Sequence[int], sent: int, tensors: List[bytes]) -> None:
+        def call(rows: Sequence[int], sent: int, tensors: List[bytes]) -> Tuple[Sequence[int], Any]:
             request = self._request(model, columns, sent, tensors)
-            answer = pool.submit(self._repeat, lambda to: self._call(to, request), ended)
-            calls.append((rows, answer))
-
-        def take() -> None:
-            rows, answer = calls.popleft()
             try:
-                answers.add(rows, answer.result())
+                return rows, self._repeat(lambda client: self._call(client, request), ended)
             except InferenceError as error:
                 raise renumbered(error, rows)
-            progress.show(answers.rows)
 
+        parts = _parts(columns, count, self._rows or model.rows)
+        calls = (functools.partial(call, rows, len(rows), tensors) for rows, tensors in parts)
         try:
-            for rows, tensors in _parts(columns, count, self._rows or model.rows):
-                call(rows, len(rows), tensors)
-                if len(calls) > self._in_flight:
-                    take()
-            if not calls and not answers.rows:  # one text more tells the types of columns of nulls
+            with contextlib.closing(in_order(calls, self._in_flight)) as responses:
+                for rows, response in responses:
+                    answers.add(rows, response)
+                    progress.show(lambda s: f"{answers.rows:,} of {count:,} rows, {answers.rows / s:,.0f} rows/s")
+            if not answers.rows:  # one text more tells the types of columns of nulls
                 skips = model.task and self._parameters.get("skip_empty", True)
-                call(range(0), 1, [_tensor([b"" if skips else b"a"])] * len(columns))
-            while calls:
-                take()
-        finally:  # after an error, no call is waited for or repeated
-            ended.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+                answers.add(*call(range(0), 1, [_tensor([b"" if skips else b"a"])] * len(columns)))
+        finally:
+            ended.set()  # after an error, no call is repeated
             progress.end()
         arrow = [module for module in map(_arrow, columns.values()) if module]
         return answers.columns(self._outputs, arrow[0] if arrow else None)
@@ -228,15 +207,8 @@ class Columns:
         return _Model(name, task, config.max_batch_size or ROWS)
 
     def _call(self, client: Client, request: Any) -> Any:
-        channel, connection = client._channels.get().channel, client._connection
-        method = type(request).__name__[: -len("Request")]
-        read = getattr(pb, method + "Response").FromString
-        call = channel.unary_unary(SERVICE + method, type(request).SerializeToString, read)
-        timeout, metadata = connection.timeout(self._timeout), connection.metadata("")
-        try:
-            return call(request, timeout=timeout, metadata=metadata)
-        except grpc.RpcError as error:
-            raise from_rpc(error) from error
+        stub = client._channels.get().open_inference
+        return client._called(stub, request, lambda response, _: response, self._timeout, "")
 
     def _repeat(self, attempt: Callable[[Client], Result], ended: threading.Event) -> Result:
         """What `attempt` returns; it is repeated while servers are busy or gone."""
@@ -432,23 +404,3 @@ def _arrow_lists(values: Array, lengths: Array, valid: Array, arrow: Any) -> Any
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     kind, buffers = arrow.list_(items.type), [_bitmap(valid, arrow), arrow.py_buffer(offsets)]
     return arrow.Array.from_buffers(kind, len(lengths), buffers, children=[items])
-
-
-class _Progress:
-    """How many rows are done, on a terminal, if it takes longer than two seconds."""
-
-    def __init__(self, count: int) -> None:
-        self._count, self._begin = count, time.monotonic()
-        shows = sys.stderr is not None and sys.stderr.isatty()
-        self._first = self._next = self._begin + 2 if shows else float("inf")
-
-    def show(self, rows: int) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + 0.5
-            text = f"\r{rows:,} of {self._count:,} rows, {rows / (now - self._begin):,.0f} rows/s "
-            print(text, end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._next > self._first:
-            print(file=sys.stderr)

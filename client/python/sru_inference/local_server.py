@@ -19,13 +19,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from typing import Dict, Iterator, Optional
 
-_QUIET_SECONDS = 2.0  # of a start, before a terminal sees that it goes on
+from ._common import Progress
+
 _LOG_LINES = 10  # of a server that does not start
 _lock = threading.Lock()
 _servers: Dict[str, LocalServer] = {}  # by folder: what this process uses
@@ -130,7 +130,7 @@ def _opened(path: str) -> Iterator[int]:
 def _address(folder: str, command: list[str]) -> str:
     """Where the server listens, once it does."""
     path = os.path.join(folder, "address")
-    started, begin, shown = False, time.monotonic(), False
+    started, progress = False, Progress()
     with _opened(os.path.join(folder, "start")) as start:
         _flock(start)  # one of all processes looks and starts
         while True:
@@ -143,14 +143,10 @@ def _address(folder: str, command: list[str]) -> str:
                     _start(folder, command, running)
                     started = True
             with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
-                if shown:
-                    print(file=sys.stderr)
+                progress.end()
                 return file.read().strip()
             time.sleep(0.05)
-            seconds = time.monotonic() - begin
-            if seconds > _QUIET_SECONDS and sys.stderr.isatty():
-                shown = True
-                print(f"\rsru_server starts: {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+            progress.show(lambda seconds: f"sru_server starts: {seconds:.0f} s")
 
 
 def _start(folder: str, command: list[str], running: int) -> None:

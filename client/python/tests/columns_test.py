@@ -375,7 +375,7 @@ class ColumnsTest(unittest.TestCase):
             columns = self.columns()
             columns(["a"])
             with contextlib.redirect_stderr(stream), unittest.mock.patch.object(
-                sys.modules["sru_inference.columns"].time, "monotonic", lambda: next(ticks)
+                sys.modules["sru_inference._common"].time, "monotonic", lambda: next(ticks)
             ):
                 columns(["a"] * 9)
             self.assertRegex(stream.getvalue(), expected)
