@@ -14,6 +14,19 @@ from .errors import DeadlineExceededError, InferenceError
 from .v1 import inference_pb2 as pb
 
 Result = TypeVar("Result")
+Self = TypeVar("Self")
+
+
+class Closable:
+    """What the end of `with` closes."""
+
+    close: Callable[..., None]
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class ClientBase:

@@ -14,7 +14,7 @@ from typing import (
 import grpc
 
 from . import _requests, details_pb2, results
-from ._common import ClientBase, Result, TextStreamBase, not_ready
+from ._common import ClientBase, Closable, Result, TextStreamBase, not_ready
 from ._parts import Part, Parts, in_order
 from ._requests import Chunk, Query, Sampling, SequenceInput
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of, result_of
@@ -56,7 +56,7 @@ class TextStream(TextStreamBase, Iterator[results.GeneratedText]):
         self.cancel()
 
 
-class Client(ClientBase):
+class Client(ClientBase, Closable):
     """Calls the servers at an address.
 
     address: "HOST:PORT", or any other target of gRPC; several addresses as ["10.0.0.1:50051", "10.0.0.2:50051"], or
@@ -102,12 +102,6 @@ class Client(ClientBase):
         """Ends the calls that are running. Calls from now on raise RuntimeError."""
         for stubs in self._channels.close().values():
             stubs.channel.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _call(self, method: Any, request: Any, read: Callable[[Any, str], Result],
             timeout: Optional[float], request_id: str) -> Result:  # fmt: skip

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _requests, open_inference_pb2 as pb
-from ._common import Progress
+from ._common import Closable, Progress
 from ._connection import Address, Options, check_timeout
 from ._parts import in_order
 from .client import Client
@@ -58,7 +58,7 @@ class _Model(NamedTuple):
     rows: int
 
 
-class Columns:
+class Columns(Closable):
     """Computes columns of texts: columns(texts) is {output: column}, with a value for each row.
 
     address: of servers, as for Client; or a function that returns it, which is called again when
@@ -123,12 +123,6 @@ class Columns:
     def __setstate__(self, arguments: Dict[str, Any]) -> None:
         Columns.__init__(self, **arguments)
 
-    def __enter__(self) -> Columns:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Ends the calls that are running. Calls from now on raise RuntimeError."""
         self._closed.set()
@@ -159,7 +153,8 @@ class Columns:
             with contextlib.closing(in_order(calls, self._in_flight)) as responses:
                 for rows, response in responses:
                     answers.add(rows, response)
-                    progress.show(lambda s: f"{answers.rows:,} of {count:,} rows, {answers.rows / s:,.0f} rows/s")
+                    done = answers.rows
+                    progress.show(lambda s: f"{done:,} of {count:,} rows, {done / s:,.0f} rows/s")
             if not answers.rows:  # one text more tells the types of columns of nulls
                 skips = model.task and self._parameters.get("skip_empty", True)
                 answers.add(*call(range(0), 1, [_tensor([b"" if skips else b"a"])] * len(columns)))
@@ -383,24 +378,19 @@ def _objects(values: Array, lengths: Array, valid: Array, _: Any) -> Array:
     return column
 
 
-def _bitmap(valid: Array, arrow: Any) -> Any:
-    packed = np.packbits(valid, bitorder="little").tobytes()
-    return None if valid.all() else arrow.py_buffer(packed)
+def _nulls(valid: Array, arrow: Any) -> Any:
+    return None if valid.all() else arrow.array(~valid)
 
 
 def _arrow_column(values: Array, valid: Array, arrow: Any) -> Any:
-    if values.dtype == object:
-        return arrow.array(values, arrow.string())
-    flat = arrow.array(values.reshape(-1))
-    buffers = [_bitmap(valid, arrow)]
     if values.ndim == 1:
-        return arrow.Array.from_buffers(flat.type, len(values), [*buffers, flat.buffers()[1]])
-    kind = arrow.list_(flat.type, values.shape[1])
-    return arrow.Array.from_buffers(kind, len(values), buffers, children=[flat])
+        kind = arrow.string() if values.dtype == object else None
+        return arrow.array(values, kind, mask=~valid)
+    flat, width = arrow.array(values.reshape(-1)), values.shape[1]
+    return arrow.FixedSizeListArray.from_arrays(flat, width, mask=_nulls(valid, arrow))
 
 
 def _arrow_lists(values: Array, lengths: Array, valid: Array, arrow: Any) -> Any:
     items = _arrow_column(values, np.ones(len(values), bool), arrow)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    kind, buffers = arrow.list_(items.type), [_bitmap(valid, arrow), arrow.py_buffer(offsets)]
-    return arrow.Array.from_buffers(kind, len(lengths), buffers, children=[items])
+    offsets = arrow.array(np.concatenate([[0], np.cumsum(lengths)]), arrow.int32())
+    return arrow.ListArray.from_arrays(offsets, items, mask=_nulls(valid, arrow))

@@ -22,16 +22,16 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import Dict, Iterator, Optional
+from typing import IO, Dict, Optional
 
-from ._common import Progress
+from ._common import Closable, Progress
 
 _LOG_LINES = 10  # of a server that does not start
 _lock = threading.Lock()
 _servers: Dict[str, LocalServer] = {}  # by folder: what this process uses
 
 
-class LocalServer:
+class LocalServer(Closable):
     """address: HOST:PORT of its calls. folder: where its log is.
 
     This process uses the server until close(), or the end of `with`, or its own end. As the address of Columns, it starts a server
@@ -42,8 +42,8 @@ class LocalServer:
         self._command = command
         self.address = ""
         self._uses = 0
-        self._users = os.open(os.path.join(folder, "users"), os.O_RDWR | os.O_CREAT, 0o600)
-        _flock(self._users, shared=True)  # waits while a server that drains keeps the lock
+        self._users = open(os.path.join(folder, "users"), "a")
+        _flock(self._users, "LOCK_SH")  # waits while a server that drains keeps the lock
 
     def close(self) -> None:
         """Of several uses in this process, the last one lets go."""
@@ -51,13 +51,7 @@ class LocalServer:
             self._uses -= 1
             if self._uses == 0:
                 del _servers[self.folder]
-                os.close(self._users)
-
-    def __enter__(self) -> LocalServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+                self._users.close()
 
     def __call__(self) -> str:
         self.address = _address(self.folder, self._command)
@@ -87,7 +81,7 @@ def local_server(model_repository: str, *flags: str, program: Optional[str] = No
             server()
         except BaseException:
             if folder not in _servers:
-                os.close(server._users)  # what has started ends unless others use it
+                server._users.close()  # what has started ends unless others use it
             raise
         _servers[folder] = server
         server._uses += 1
@@ -107,40 +101,34 @@ def _find(program: Optional[str]) -> str:
     return os.path.abspath(path)
 
 
-def _flock(descriptor: int, shared: bool = False, wait: bool = True) -> bool:
+def _flock(file: IO[str], *flags: str) -> bool:
     """Whether this process has the lock now."""
     import fcntl  # not on Windows, where the rest of the package works
 
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(file, sum(getattr(fcntl, flag) for flag in flags))
     except BlockingIOError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _address(folder: str, command: list[str]) -> str:
     """Where the server listens, once it does."""
     path = os.path.join(folder, "address")
     started, progress = False, Progress()
-    with _opened(os.path.join(folder, "start")) as start:
-        _flock(start)  # one of all processes looks and starts
+    with open(os.path.join(folder, "start"), "a") as start:
+        _flock(start, "LOCK_EX")  # one of all processes looks and starts
         while True:
-            with _opened(os.path.join(folder, "running")) as running:
-                if _flock(running, wait=False):  # a server inherits this lock and has it for as long as it lives
+            with open(os.path.join(folder, "running"), "a") as running:
+                # A server inherits this lock and has it for as long as it lives.
+                if _flock(running, "LOCK_EX", "LOCK_NB"):
                     if started:
-                        raise RuntimeError(f"{command[0]} did not start; its log ends:\n{_log(folder)}")
+                        with open(os.path.join(folder, "log"), encoding="utf-8", errors="replace") as log:
+                            end = "".join(log.readlines()[-_LOG_LINES:])
+                        raise RuntimeError(f"{command[0]} did not start; its log ends:\n{end}")
                     with contextlib.suppress(FileNotFoundError):
                         os.remove(path)  # of a server that was killed
-                    _start(folder, command, running)
+                    _start(folder, command, running.fileno())
                     started = True
             with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
                 progress.end()
@@ -151,15 +139,11 @@ def _address(folder: str, command: list[str]) -> str:
 
 def _start(folder: str, command: list[str], running: int) -> None:
     """Starts the server as no process' child, in a session of its own: a shell leaves it behind."""
-    files = [f"--{flag}={os.path.join(folder, name)}" for flag, name in (("address_file", "address"), ("while_locked", "users"))]
+    files = [f"--address_file={os.path.join(folder, 'address')}"]
+    files.append(f"--while_locked={os.path.join(folder, 'users')}")
     with open(os.path.join(folder, "log"), "w", encoding="utf-8") as log:
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", *command, *files],
-            check=True, start_new_session=True, pass_fds=[running], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            check=True, start_new_session=True, pass_fds=[running], stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log,
         )  # fmt: skip
-
-
-def _log(folder: str) -> str:
-    """Its last lines."""
-    with open(os.path.join(folder, "log"), encoding="utf-8", errors="replace") as file:
-        return "".join(file.readlines()[-_LOG_LINES:])
