@@ -30,27 +30,20 @@ def shown(text: str) -> str:
 
 
 def add_connection_flags(parser: argparse.ArgumentParser, timeout: float) -> None:
-    group = parser.add_argument_group("connection")
-    group.add_argument(
-        "--address",
-        default=os.environ.get("SRU_ADDRESS", "localhost:50051"),
-        help="HOST:PORT, or several as IP:PORT,IP:PORT; default: SRU_ADDRESS, or localhost:50051",
-    )
-    group.add_argument("--timeout", type=float, default=timeout, help=f"seconds (default {timeout:g})")
-    group.add_argument("--tls", action="store_true", help="use TLS, as --tls_ca does too")
-    group.add_argument("--tls_ca", help="PEM file with the authorities to trust")
-    group.add_argument("--tls_cert", help="PEM file with this client's certificate")
-    group.add_argument("--tls_key", help="PEM file with its key")
-    group.add_argument("--tls_server_name", default="", help="if it is not that in --address")
-    group.add_argument("--token_file", help="file with the token to send")
-    group.add_argument(
-        "--token_without_tls",
-        action="store_true",
-        help="send the token over the network even without TLS: something else encrypts",
-    )
-    group.add_argument(
-        "--service_config", help="file with gRPC's JSON on retries and balancing, in place of the package's own"
-    )
+    add = parser.add_argument_group("connection").add_argument
+    what = "HOST:PORT, or several as IP:PORT,IP:PORT; default: SRU_ADDRESS, or localhost:50051"
+    add("--address", default=os.environ.get("SRU_ADDRESS", "localhost:50051"), help=what)
+    add("--timeout", type=float, default=timeout, help=f"seconds (default {timeout:g})")
+    add("--tls", action="store_true", help="use TLS, as --tls_ca does too")
+    add("--tls_ca", help="PEM file with the authorities to trust")
+    add("--tls_cert", help="PEM file with this client's certificate")
+    add("--tls_key", help="PEM file with its key")
+    add("--tls_server_name", default="", help="if it is not that in --address")
+    add("--token_file", help="file with the token to send")
+    what = "send the token over the network even without TLS: something else encrypts"
+    add("--token_without_tls", action="store_true", help=what)
+    what = "file with gRPC's JSON on retries and balancing, in place of the package's own"
+    add("--service_config", help=what)
 
 
 def given(args: argparse.Namespace, names: str) -> Dict[str, Any]:
@@ -124,13 +117,9 @@ def score(client: Client, args: argparse.Namespace) -> None:
         texts = sys.stdin if args.carry else (text for text in lines_of_input() if text.strip())
     state, version, totals = b"", 0, (0, 0, 0.0)
     for text in texts:
-        response = client.score(
-            [text],
-            version=version,
-            states=[state] if state else [],
-            return_states=args.carry,
-            **given(args, "model unknown"),
-        )
+        states = [state] if state else []
+        options = {"version": version, "states": states, "return_states": args.carry}
+        response = client.score([text], **options, **given(args, "model unknown"))
         result = response[0]
         if args.carry:  # a version that is loaded meanwhile could not go on from this state
             state, version = result.state, response.version
@@ -193,17 +182,12 @@ def health(client: Client, args: argparse.Namespace) -> int:
     return 0 if status == "SERVING" else 1
 
 
-def _add(
-    commands: Any,
-    name: str,
-    run: Callable[[Client, argparse.Namespace], Optional[int]],
-    help_text: str,
-    example: str,
-    timeout: float = 10,
-    model: bool = True,
-) -> argparse.ArgumentParser:
+def _add(commands: Any, run: Callable[[Client, argparse.Namespace], Optional[int]], help_text: str,
+         example: str, timeout: float = 10, model: bool = True, texts: bool = False
+         ) -> argparse.ArgumentParser:  # fmt: skip
+    epilog = f"example: {example}" if example else None
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help_text, description=help_text, epilog=f"example: {example}" if example else None
+        run.__name__, help=help_text, description=help_text, epilog=epilog
     )
     parser.set_defaults(run=run)
     if model:
@@ -212,6 +196,8 @@ def _add(
             "--unknown", default="", choices=UNKNOWNS[1:], help="words or bytes that the vocabulary does not have"
         )
     add_connection_flags(parser, timeout)
+    if texts:
+        parser.add_argument("texts", nargs="*", help="without any: one per line of standard input")
     return parser
 
 
@@ -225,32 +211,27 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     example = 'classify --top_k=3 "How many moons does Jupiter have ?"'
-    one = _add(commands, "classify", classify, "The labels of texts.", example)
-    one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
+    one = _add(commands, classify, "The labels of texts.", example, texts=True)
     one.add_argument("--top_k", type=int, default=1, help="labels per text; 0 = all")
 
     what = "The labels of each token of texts: a line for each token, and a blank one after each text."
-    one = _add(commands, "tag", tag, what, 'tag --top_k=3 "New York is large"')
-    one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
+    one = _add(commands, tag, what, 'tag --top_k=3 "New York is large"', texts=True)
     one.add_argument("--top_k", type=int, default=1, help="labels per token")
 
     what = "The tokens of texts: the id of each and where it stands; and a blank line after each text."
-    one = _add(commands, "tokenize", tokenize, what, 'tokenize --model=trec "Who wrote Hamlet ?"')
-    one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
+    _add(commands, tokenize, what, 'tokenize --model=trec "Who wrote Hamlet ?"', texts=True)
 
-    one = _add(commands, "detokenize", detokenize, "The text of token ids.", "detokenize --model=trec 17 4 250")
+    one = _add(commands, detokenize, "The text of token ids.", "detokenize --model=trec 17 4 250")
     one.add_argument("ids", nargs="+", type=int)
 
     what = "How probable texts are: number of tokens, natural logarithm of the probability, bits per token, perplexity."
-    one = _add(commands, "score", score, what, 'score --model=war_and_peace "Prince Andrew smiled."')
-    one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
-    one.add_argument(
-        "--carry", action="store_true", help="score the texts as one; lines of standard input with their newlines"
-    )
+    one = _add(commands, score, what, 'score --model=war_and_peace "Prince Andrew smiled."', texts=True)
+    what = "score the texts as one; lines of standard input with their newlines"
+    one.add_argument("--carry", action="store_true", help=what)
 
     what = "Has a language model go on from a text, and prints what it writes as it comes."
     example = 'generate --temperature=0.8 "It was a dark and stormy night"'
-    one = _add(commands, "generate", generate, what, example, timeout=300)
+    one = _add(commands, generate, what, example, timeout=300)
     one.add_argument("prompt", nargs="?", help="without it: standard input, as it is")
     one.add_argument("--max_new_tokens", type=int, default=200)
     one.add_argument("--temperature", type=float, default=0, help="0 = the most probable token")
@@ -259,7 +240,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--stop", action="append", default=[], help="end the text before this")
 
     what = "The answer to a question in texts: score, probability within its text, file, and the answer in brackets."
-    one = _add(commands, "answer", answer, what, 'answer --question="Who wrote Hamlet?" drama.txt', timeout=30)
+    one = _add(commands, answer, what, 'answer --question="Who wrote Hamlet?" drama.txt', timeout=30)
     one.add_argument("files", nargs="*", help="without any, and for -: standard input")
     one.add_argument("--question", required=True)
     one.add_argument("--top_n", type=int, default=1, help="answers, the best first")
@@ -268,8 +249,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     what = "Translates texts, and prints a line for each."
     example = 'translate --beam_size=8 "A ship sails past the old lighthouse."'
-    one = _add(commands, "translate", translate, what, example, timeout=60)
-    one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
+    one = _add(commands, translate, what, example, timeout=60, texts=True)
     one.add_argument("--beam_size", type=int, default=0, help="1 = greedy; 0 = the model's own")
     one.add_argument("--length_penalty", default="", choices=LENGTH_PENALTIES)
     one.add_argument("--alpha", type=float, help="strength of the length penalty")
@@ -278,8 +258,8 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--max_length_factor", type=float, default=0, help="tokens for each one of the text")
     one.add_argument("--in_flight", type=int, default=4, help="calls at a time")
 
-    _add(commands, "models", models, "The models of a server, and their states.", "", model=False)
-    one = _add(commands, "health", health, "Whether a server serves; exit code 1 if it does not.", "", model=False)
+    _add(commands, models, "The models of a server, and their states.", "", model=False)
+    one = _add(commands, health, "Whether a server serves; exit code 1 if it does not.", "", model=False)
     one.add_argument("service", nargs="?", default="", help="without it: the server as a whole")
     return parser
 

@@ -10,7 +10,7 @@ from typing import (
 )  # fmt: skip
 
 from . import results
-from .errors import InferenceError, InvalidArgumentError, ResourceExhaustedError, renumbered
+from .errors import InferenceError, InvalidArgumentError, ResourceExhaustedError, from_rpc, renumbered
 
 Result = TypeVar("Result")
 
@@ -33,13 +33,14 @@ class Part(NamedTuple):
 
 
 class Parts:
-    """left: parts that are to be sent. Whoever takes one and sends it says how it ends.
+    """left: parts that are to be sent. Whoever gets one of started() says how it ends.
     options: of each call. in_flight: most calls at a time."""
 
     def __init__(self, request: Any, timeout: Optional[float], metadata: Any) -> None:
         self.options: Dict[str, Any] = {"timeout": timeout, "metadata": metadata}
         self.in_flight = IN_FLIGHT
         self.left: Deque[Part] = collections.deque()
+        self._calls: Deque[Tuple[Part, Any]] = collections.deque()
         self._done: List[Tuple[int, Any]] = []
         self._request = request
         self._cut(Part(0, len(getattr(request, "sequences", ())), request), MOST_SEQUENCES)
@@ -66,17 +67,32 @@ class Parts:
             pieces.append(Part(part.start + start, part.start + stop, piece))
         self.left.extendleft(reversed(pieces))
 
-    def take(self) -> Part:
-        part = self.left.popleft()
-        return part._replace(alone=self.in_flight == 1 or part.request is self._request)
+    def started(
+        self, start: Callable[..., Any]
+    ) -> Generator[Tuple[Part, Any], None, None]:
+        """Each part whose answer is to be waited for, with its call; None, where the caller is to
+        make it, since it is the only one that runs. `start` starts the others."""
+        try:
+            while self.left or self._calls:
+                if not self.left or len(self._calls) >= self.in_flight:
+                    yield self._calls.popleft()
+                    continue
+                part = self.left.popleft()
+                part = part._replace(alone=self.in_flight == 1 or part.request is self._request)
+                more = self.left or self._calls
+                self._calls.append((part, start(part.request, **self.options) if more else None))
+        finally:
+            for _, call in self._calls:
+                call and call.cancel()
 
     def done(self, part: Part, response: Any) -> None:
         if part.request is not self._request:
             response.results  # made while other calls are on their way
         self._done.append((part.start, response))
 
-    def failed(self, part: Part, error: InferenceError) -> None:
+    def failed(self, part: Part, raised: Exception) -> None:
         """Puts the part back, in smaller pieces if it was too large, or raises the error."""
+        error = raised if isinstance(raised, InferenceError) else from_rpc(raised)
         count = part.stop - part.start
         limit = _LIMIT.search(error.message) if isinstance(error, InvalidArgumentError) else None
         exhausted = isinstance(error, ResourceExhaustedError)

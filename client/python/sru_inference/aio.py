@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import functools
 from typing import (
     TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, Callable, Coroutine, Deque, Iterable, List,
-    Optional, Tuple, TypeVar, Union,
+    Optional, TypeVar, Union,
 )  # fmt: skip
 
 import grpc
@@ -21,7 +22,7 @@ import grpc.aio
 
 from . import _requests, client as blocking, results
 from ._common import ClientBase, TextStreamBase, not_ready
-from ._parts import Part, Parts
+from ._parts import Parts
 from ._requests import Chunk, SequenceInput
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of
 from .v1 import inference_pb2 as pb
@@ -146,27 +147,21 @@ class Client(ClientBase):
     async def _call(self, method: Any, request: Any, read: Callable[[Any, str], Any],
                     timeout: Optional[float], request_id: str) -> Any:  # fmt: skip
         parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
-        calls: Deque[Tuple[Part, Any]] = collections.deque()
         try:
-            while parts.left or calls:
-                if parts.left and len(calls) < parts.in_flight:
-                    part = parts.take()
-                    calls.append((part, method(part.request, **parts.options)))
-                    continue
-                part, call = calls.popleft()
-                try:
-                    response = await call
-                except grpc.RpcError as error:
-                    parts.failed(part, from_rpc(error))
-                else:
-                    parts.done(part, read(response, request_id_of(await call.initial_metadata()) if request_id else ""))
+            with contextlib.closing(parts.started(method)) as started:
+                for part, call in started:
+                    try:
+                        call = call or method(part.request, **parts.options)
+                        response = await call
+                    except grpc.RpcError as error:
+                        parts.failed(part, error)
+                    else:
+                        sent = request_id_of(await call.initial_metadata()) if request_id else ""
+                        parts.done(part, read(response, sent))
         except asyncio.CancelledError:
             if not self._channels.closed or _is_cancelled():
                 raise
             raise CancelledError(_CLOSED) from None
-        finally:
-            for _, call in calls:
-                call.cancel()
         return parts.result()
 
     classify = _awaited(blocking.Client.classify)

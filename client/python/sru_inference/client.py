@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import functools
 import itertools
 import queue
 import threading
 from typing import (
-    Any, Callable, Deque, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union,
+    Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union,
 )  # fmt: skip
 
 import grpc
 
 from . import _requests, details_pb2, results
 from ._common import ClientBase, Closable, Result, TextStreamBase, not_ready
-from ._parts import Part, Parts, in_order
+from ._parts import Parts, in_order
 from ._requests import Chunk, Query, Sampling, SequenceInput
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of, result_of
 from .v1 import admin_pb2, inference_pb2 as pb
@@ -108,33 +108,18 @@ class Client(ClientBase, Closable):
         """Makes a call, or several where the request is too large for one, and returns what `read` makes of the
         response and of the request id that the server has sent."""
         parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
-        calls: Deque[Tuple[Part, Any]] = collections.deque()
-
-        def receive(part: Part, call: Any) -> None:
-            try:
-                response = result_of(call) if call else None
-                if not call:
-                    response, call = method.with_call(part.request, **parts.options)
-            except grpc.RpcError as error:
-                parts.failed(part, from_rpc(error))
-            except InferenceError as error:
-                parts.failed(part, error)
-            else:
-                parts.done(part, read(response, request_id_of(call.initial_metadata()) if request_id else ""))
-
-        try:
-            while parts.left or calls:
-                if not parts.left or len(calls) >= parts.in_flight:
-                    receive(*calls.popleft())
-                    continue
-                part = parts.take()
-                if parts.left or calls:
-                    calls.append((part, method.future(part.request, **parts.options)))
+        with contextlib.closing(parts.started(method.future)) as started:
+            for part, call in started:
+                try:
+                    if call is None:  # which costs less than a future
+                        response, call = method.with_call(part.request, **parts.options)
+                    else:
+                        response = result_of(call)
+                except (grpc.RpcError, InferenceError) as error:
+                    parts.failed(part, error)
                 else:
-                    receive(part, None)  # alone, which costs less
-        finally:
-            for _, call in calls:
-                call.cancel()
+                    sent = request_id_of(call.initial_metadata()) if request_id else ""
+                    parts.done(part, read(response, sent))
         result: Result = parts.result()
         return result
 

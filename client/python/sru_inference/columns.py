@@ -255,9 +255,7 @@ def _texts(name: str, column: Any, start: int, stop: int) -> List[Optional[bytes
     values = column[start:stop]
     arrow = _arrow(column)
     if arrow:
-        values = values.cast(arrow.string()).cast(arrow.binary())
-        chunks = getattr(values, "chunks", [values])
-        return [one for chunk in chunks for one in chunk.to_numpy(zero_copy_only=False).tolist()]
+        values = np.asarray(values.cast(arrow.string()))
     rows = list(enumerate(values.tolist() if isinstance(values, np.ndarray) else values, start))
     try:
         return [value.encode() if type(value) is str else text(value, row) for row, value in rows]

@@ -117,26 +117,17 @@ class InternalError(InferenceError):
 
 def request_id(metadata: Optional[Iterable[Tuple[str, Any]]]) -> str:
     """The request id in what a server sent back."""
-    for key, value in metadata or ():
-        if key == REQUEST_ID_KEY:
-            return str(value)
-    return ""
+    return str(dict([*(metadata or ())]).get(REQUEST_ID_KEY, ""))
 
 
-def _retry_after(metadata: Optional[Iterable[Tuple[str, Any]]]) -> Optional[float]:
-    for key, value in metadata or ():
-        if key != DETAILS_KEY:
-            continue
-        status = details_pb2.Status()
-        try:
-            status.ParseFromString(value)
-            for detail in status.details:
-                if detail.type_url.endswith("/google.rpc.RetryInfo"):
-                    info = details_pb2.RetryInfo()
-                    info.ParseFromString(detail.value)
-                    return info.retry_delay.seconds + info.retry_delay.nanos * 1e-9
-        except Exception:  # google.protobuf.message.DecodeError; what a proxy adds must not hide the error itself
-            return None
+def _retry_after(metadata: Iterable[Tuple[str, Any]]) -> Optional[float]:
+    try:
+        for detail in details_pb2.Status.FromString(dict([*metadata]).get(DETAILS_KEY, b"")).details:
+            if detail.type_url.endswith("/google.rpc.RetryInfo"):
+                delay = details_pb2.RetryInfo.FromString(detail.value).retry_delay
+                return float(delay.seconds + delay.nanos * 1e-9)
+    except Exception:  # google.protobuf's DecodeError; what a proxy adds must not hide the error itself
+        pass
     return None
 
 

@@ -220,11 +220,7 @@ class Tokenization:
 class Tokenizations(Response[Tokenization]):
     """max_sequence_tokens: of the longest sequence that the model computes."""
 
-    def __init__(
-        self, rows: Any, read: Callable[[Any], Tokenization], message: Any, request_id: str
-    ) -> None:
-        super().__init__(rows, read, message, request_id)
-        self.max_sequence_tokens: int = message.max_sequence_tokens
+    max_sequence_tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -502,7 +498,9 @@ _model = _reader(ModelInfo)
 
 
 def tokenizations(message: pb.TokenizeResponse, request_id: str) -> Tokenizations:
-    return Tokenizations(message.tokenizations, _tokenization, message, request_id)
+    made = Tokenizations(message.tokenizations, _tokenization, message, request_id)
+    made.max_sequence_tokens = message.max_sequence_tokens
+    return made
 
 
 def texts(message: pb.DetokenizeResponse, request_id: str) -> Response[str]:
