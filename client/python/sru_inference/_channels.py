@@ -10,9 +10,10 @@ from typing import Any, Dict
 from . import details_pb2, open_inference_pb2
 from ._connection import Connection
 from .v1 import admin_pb2_grpc, inference_pb2_grpc
+from .v1._service import Service
 
-HEALTH = "grpc.health.v1.Health"
-OPEN_INFERENCE = "inference.GRPCInferenceService"
+HEALTH_METHOD = "/grpc.health.v1.Health/Check"
+OPEN_INFERENCE = Service(open_inference_pb2, "GRPCInferenceService", "inference").stub()
 
 
 class Stubs:
@@ -22,19 +23,10 @@ class Stubs:
         self.channel = channel
         self.inference: Any = inference_pb2_grpc.InferenceServiceStub(channel)
         self.admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
-        self.health = _methods(channel, details_pb2, HEALTH, HealthCheck="Check")
-        names = {"ModelInfer": "ModelInfer", "ModelConfig": "ModelConfig"}
-        self.open_inference = _methods(channel, open_inference_pb2, OPEN_INFERENCE, **names)
-
-
-def _methods(channel: Any, messages: Any, service: str, **names: str) -> types.SimpleNamespace:
-    """Methods of a service; names: that on the wire by that of its messages."""
-    calls = {}
-    for name, method in names.items():
-        request, response = (getattr(messages, name + end) for end in ("Request", "Response"))
-        path = f"/{service}/{method}"
-        calls[name] = channel.unary_unary(path, request.SerializeToString, response.FromString)
-    return types.SimpleNamespace(**calls)
+        self.open_inference: Any = OPEN_INFERENCE(channel)
+        request, response = details_pb2.HealthCheckRequest, details_pb2.HealthCheckResponse
+        check = channel.unary_unary(HEALTH_METHOD, request.SerializeToString, response.FromString)
+        self.health = types.SimpleNamespace(HealthCheck=check)
 
 
 class Channels:

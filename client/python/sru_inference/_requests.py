@@ -75,8 +75,9 @@ class Chunk:
     return_state: bool = False
 
 
-def make(kind: Type[Message], **fields: Any) -> Message:
-    """A message with these fields. The errors of protobuf do not name the field, so they are looked for one by one."""
+def make(kind: Type[Message], where: str = "", **fields: Any) -> Message:
+    """A message with these fields. The errors of protobuf do not name the field, so they are looked
+    for one by one; where: what is before its name."""
     try:
         return kind(**fields)
     except (TypeError, ValueError):
@@ -84,7 +85,8 @@ def make(kind: Type[Message], **fields: Any) -> Message:
             try:
                 kind(**{name: value})
             except (TypeError, ValueError) as error:
-                raise _named(error, name) from None
+                named = TypeError if isinstance(error, TypeError) else ValueError
+                raise named(f"{where}{name}: {error}") from None
         raise
 
 
@@ -105,10 +107,6 @@ def of_arguments(kind: Type[Message], arguments: Mapping[str, Any]) -> Message:
         fill = fill_ids if kind is pb.DetokenizeRequest else FILLS[name]
         fill(getattr(message, name), given[name])
     return message
-
-
-def _named(error: Exception, argument: str) -> Exception:
-    return (TypeError if isinstance(error, TypeError) else ValueError)(f"{argument}: {error}")
 
 
 def choose(names: Sequence[str], value: str, argument: str) -> int:
@@ -223,15 +221,7 @@ def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, A
         except TypeError as error:
             known = ", ".join(field.name for field in dataclasses.fields(Sampling))
             raise TypeError(f"sampling: expected a Sampling, or a dict of some of {known}: {error}") from None
-    for field in dataclasses.fields(Sampling):
-        value = getattr(sampling, field.name)
-        try:
-            if field.name == "logit_bias":
-                message.logit_bias.update(value)
-            elif value is not None:
-                setattr(message, field.name, value)
-        except (TypeError, ValueError) as error:
-            raise _named(error, f"sampling.{field.name}") from None
+    message.CopyFrom(make(pb.Sampling, "sampling.", **vars(sampling)))
 
 
 def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStreamRequest:

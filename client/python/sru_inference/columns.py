@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from typing import (
-    Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar,
+    Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar,
     Union,
 )  # fmt: skip
 
@@ -48,14 +48,6 @@ DATATYPES = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "INT32": "<i4", "INT64
 PARAMETERS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 STRINGS = re.compile(r"(large_)?string$|null$|dictionary<values=(large_)?string,")
 _size = struct.Struct("<I")
-
-
-class _Model(NamedTuple):
-    """task: "" on a server that is not ours. rows: most in a call."""
-
-    name: str
-    task: str
-    rows: int
 
 
 class Columns(Closable):
@@ -115,7 +107,7 @@ class Columns(Closable):
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._client: Optional[Client] = None
-        self._model: Optional[_Model] = None
+        self._model: Optional[Tuple[str, str, int]] = None
 
     def __getstate__(self) -> Dict[str, Any]:
         return self._arguments
@@ -137,17 +129,18 @@ class Columns(Closable):
         if len(counts) != 1:
             raise ValueError(f"texts: expected columns of one length, found {sorted(counts)}")
         count = counts.pop()
-        model = self._model = self._model or self._repeat(self._describe, self._closed)
-        answers, ended, progress = _Answers(count, model.task), threading.Event(), Progress()
+        self._model = self._model or self._repeat(self._describe, self._closed)
+        model, task, most = self._model
+        answers, ended, progress = _Answers(count, task), threading.Event(), Progress()
 
         def call(rows: Sequence[int], sent: int, tensors: List[bytes]) -> Tuple[Sequence[int], Any]:
-            request = self._request(model, columns, sent, tensors)
+            request = self._request(model, task, columns, sent, tensors)
             try:
                 return rows, self._repeat(lambda client: self._call(client, request), ended)
             except InferenceError as error:
                 raise renumbered(error, rows)
 
-        parts = _parts(columns, count, self._rows or model.rows)
+        parts = _parts(columns, count, self._rows or most)
         calls = (functools.partial(call, rows, len(rows), tensors) for rows, tensors in parts)
         try:
             with contextlib.closing(in_order(calls, self._in_flight)) as responses:
@@ -156,7 +149,7 @@ class Columns(Closable):
                     done = answers.rows
                     progress.show(lambda s: f"{done:,} of {count:,} rows, {done / s:,.0f} rows/s")
             if not answers.rows:  # one text more tells the types of columns of nulls
-                skips = model.task and self._parameters.get("skip_empty", True)
+                skips = task and self._parameters.get("skip_empty", True)
                 answers.add(*call(range(0), 1, [_tensor([b"" if skips else b"a"])] * len(columns)))
         finally:
             ended.set()  # after an error, no call is repeated
@@ -164,19 +157,18 @@ class Columns(Closable):
         arrow = [module for module in map(_arrow, columns.values()) if module]
         return answers.columns(self._outputs, arrow[0] if arrow else None)
 
-    def _request(self, model: _Model, names: Any, rows: int, tensors: List[bytes]) -> Any:
+    def _request(self, model: str, task: str, names: Any, rows: int, tensors: List[bytes]) -> Any:
         request = pb.ModelInferRequest(
-            model_name=model.name,
+            model_name=model,
             model_version=self._version,
             inputs=[{"name": name, "datatype": "BYTES", "shape": [rows]} for name in names],
             outputs=[{"name": name} for name in self._outputs],
             raw_input_contents=tensors,
         )
-        per_token = model.task == "tagger" or model.task and "encoding" in self._outputs
+        per_token = task == "tagger" or task and "encoding" in self._outputs
         if per_token and self._outputs and "lengths" not in self._outputs:
             request.outputs.add(name="lengths")
-        own = OWN_PARAMETERS if model.task else {}
-        for name, value in {**own, **self._parameters}.items():
+        for name, value in {**(OWN_PARAMETERS if task else {}), **self._parameters}.items():
             if value is not None:
                 setattr(request.parameters[name], PARAMETERS[type(value)], value)
         return request
@@ -191,7 +183,8 @@ class Columns(Closable):
                 self._client = Client(address, **self._connection)
             return self._client
 
-    def _describe(self, client: Client) -> _Model:
+    def _describe(self, client: Client) -> Tuple[str, str, int]:
+        """The model's name, its task ("" on a server that is not ours) and most rows in a call."""
         name = self._name or client.model(timeout=self._timeout).name
         request = pb.ModelConfigRequest(name=name, version=self._version)
         try:
@@ -199,7 +192,7 @@ class Columns(Closable):
         except UnimplementedError:  # it is Triton's extension of the protocol
             config = pb.ModelConfig()
         task = config.parameters["task"].string_value if config.platform == "sru" else ""
-        return _Model(name, task, config.max_batch_size or ROWS)
+        return name, task, config.max_batch_size or ROWS
 
     def _call(self, client: Client, request: Any) -> Any:
         stub = client._channels.get().open_inference

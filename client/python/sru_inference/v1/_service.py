@@ -1,14 +1,17 @@
 """The stub and the servicer of a service, made from its descriptor: what protoc's plugin for gRPC would write out, method by method."""
 
+from typing import Any
+
 import grpc
 from google.protobuf import descriptor_pb2
 
 
 class Service:
-    """`messages` is the generated module that has the service `name`."""
+    """`messages` is the generated module that has the service `name`. package: if not the module's own."""
 
-    def __init__(self, messages, name):
+    def __init__(self, messages: Any, name: str, package: str = "") -> None:
         self._descriptor = messages.DESCRIPTOR.services_by_name[name]
+        self._full_name = f"{package or messages.DESCRIPTOR.package}.{name}"
         self._methods = [self._method(messages, method) for method in self._descriptor.methods]
 
     @staticmethod
@@ -19,13 +22,13 @@ class Service:
         kind = "_".join("stream" if streams else "unary" for streams in (method.client_streaming, method.server_streaming))
         return (method.name, kind, *(getattr(messages, one.name) for one in (descriptor.input_type, descriptor.output_type)))
 
-    def stub(self):
+    def stub(self) -> Any:
         """The class of objects that call: each method of the service is a callable of `channel`."""
 
         def __init__(stub, channel):
             for name, kind, request, response in self._methods:
                 call = getattr(channel, kind)(
-                    f"/{self._descriptor.full_name}/{name}",
+                    f"/{self._full_name}/{name}",
                     request_serializer=request.SerializeToString,
                     response_deserializer=response.FromString,
                 )
@@ -52,4 +55,4 @@ class Service:
             )
             for name, kind, request, response in self._methods
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._descriptor.full_name, handlers),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._full_name, handlers),))
