@@ -21,10 +21,12 @@ class LocalAddress:
         return local_server(self.model_repository, *self.flags).address
 
 
-def make_columns(address: Any, model_repository: Optional[str], flags: Sequence[str], **options: Any) -> Columns:
-    """Not connected yet, so that it can be sent to a worker."""
+def make_columns(*, address: Any = None, model_repository: Optional[str] = None,
+                 flags: Sequence[str] = (), **options: Any) -> Columns:  # fmt: skip
+    """Not connected yet, so that it can be sent to a worker. options: of Columns."""
     if (address is None) == (model_repository is None):
-        raise ValueError("expected address= (of servers that run) or model_repository= (a server on each node), and not both")
-    if model_repository is not None:
-        address = LocalAddress(os.path.abspath(model_repository), tuple(flags))  # workers may run in other folders
+        expected = "address= (of servers that run) or model_repository= (a server on each node)"
+        raise ValueError(f"expected {expected}, and not both")
+    if model_repository is not None:  # workers may run in other folders
+        address = LocalAddress(os.path.abspath(model_repository), tuple(flags))
     return Columns(address, **options)

@@ -6,8 +6,8 @@
     answers = tables | RunInference(ModelHandler(column="text", outputs=["label"], address="sru-server:50051"))
 
 An element is thousands of rows, so that Beam's own work for each of its elements does not count. model_repository= in place of address=
-starts a server on each machine, which all its workers share and which ends with the last of them. Further options are those of
-Columns (model=, parameters=, token=, ...); servers of others that speak the Open Inference Protocol work as well.
+starts a server on each machine, with flags= if given, which all its workers share and which ends with the last of them. Further
+options are those of Columns (model=, parameters=, token=, ...); servers of others that speak the Open Inference Protocol work as well.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ class ModelHandler(base.ModelHandler[Element, base.PredictionResult, Columns]):
     """The result of an element is a PredictionResult: `example` is the element, `inference` has an Arrow array for each of `outputs`,
     the names of docs/open_inference.md's tensors."""
 
-    def __init__(self, *, column: Optional[str] = None, outputs: Sequence[str] = ("label",), address: Any = None,
-                 model_repository: Optional[str] = None, flags: Sequence[str] = (), **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self, *, column: Optional[str] = None, outputs: Sequence[str] = ("label",), **options: Any
+    ) -> None:
         super().__init__(min_batch_size=1, max_batch_size=1)  # an element is a batch
         self._column = column
-        self._columns = make_columns(address, model_repository, flags, outputs=tuple(outputs), **options)
+        self._columns = make_columns(outputs=tuple(outputs), **options)
 
     def load_model(self) -> Columns:
         return self._columns

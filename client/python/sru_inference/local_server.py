@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import IO, Dict, Optional
+from typing import IO, Dict, Optional, Union
 
 from ._common import Closable, Progress
 
@@ -42,7 +42,7 @@ class LocalServer(Closable):
         self._command = command
         self.address = ""
         self._uses = 0
-        self._users = open(os.path.join(folder, "users"), "a")
+        self._users = os.open(os.path.join(folder, "users"), os.O_RDWR | os.O_CREAT, 0o600)
         _flock(self._users, "LOCK_SH")  # waits while a server that drains keeps the lock
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class LocalServer(Closable):
             self._uses -= 1
             if self._uses == 0:
                 del _servers[self.folder]
-                self._users.close()
+                os.close(self._users)
 
     def __call__(self) -> str:
         self.address = _address(self.folder, self._command)
@@ -81,7 +81,7 @@ def local_server(model_repository: str, *flags: str, program: Optional[str] = No
             server()
         except BaseException:
             if folder not in _servers:
-                server._users.close()  # what has started ends unless others use it
+                os.close(server._users)  # what has started ends unless others use it
             raise
         _servers[folder] = server
         server._uses += 1
@@ -101,7 +101,7 @@ def _find(program: Optional[str]) -> str:
     return os.path.abspath(path)
 
 
-def _flock(file: IO[str], *flags: str) -> bool:
+def _flock(file: Union[int, IO[str]], *flags: str) -> bool:
     """Whether this process has the lock now."""
     import fcntl  # not on Windows, where the rest of the package works
 

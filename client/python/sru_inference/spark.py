@@ -6,15 +6,15 @@
 
     classify = predict_batch_udf(make_predict_fn("label", address="sru-server:50051"), return_type=StringType(), batch_size=4096)
 
-model_repository= in place of address= starts a server on each node, which all tasks of the node share and which ends with the last
-of Spark's workers there. Further options are those of Columns (model=, parameters=, token=, ...).
+model_repository= in place of address= starts a server on each node, with flags= if given, which all tasks of the node share and
+which ends with the last of Spark's workers there. Further options are those of Columns (model=, parameters=, token=, ...).
 """
 
 from __future__ import annotations
 
 import functools
 import pickle
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions
@@ -36,12 +36,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.list_(_plain(kind.value_type)) if is_list else kind
 
 
-def infer(frame: DataFrame, column: str, *, outputs: Dict[str, str], address: Any = None, model_repository: Optional[str] = None,
-          flags: Sequence[str] = (), **options: Any) -> DataFrame:  # fmt: skip
+def infer(frame: DataFrame, column: str, *, outputs: Dict[str, str], **options: Any) -> DataFrame:
     """`frame` with a column for each of `outputs`: the types of Spark by the names of docs/open_inference.md's tensors."""
     if column not in frame.columns or set(outputs) & set(frame.columns):
         raise ValueError(f"expected a frame with a column {column} and without {', '.join(outputs)}, found {', '.join(frame.columns)}")
-    pickled = pickle.dumps(make_columns(address, model_repository, flags, outputs=tuple(outputs), **options))
+    pickled = pickle.dumps(make_columns(outputs=tuple(outputs), **options))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -53,12 +52,7 @@ def infer(frame: DataFrame, column: str, *, outputs: Dict[str, str], address: An
     return frame.mapInArrow(run, frame.select("*", *added).schema)
 
 
-def make_predict_fn(output: str = "label", *, address: Any = None, model_repository: Optional[str] = None, flags: Sequence[str] = (),
-                    **options: Any) -> Callable[[], Callable[[Any], Any]]:  # fmt: skip
+def make_predict_fn(output: str = "label", **options: Any) -> Callable[[], Callable[[Any], Any]]:
     """For pyspark.ml.functions.predict_batch_udf: answers a column of texts with numbers, strings, or arrays of one size."""
-    columns = make_columns(address, model_repository, flags, outputs=(output,), **options)
-
-    def make() -> Callable[[Any], Any]:
-        return lambda texts: columns(texts)[output]
-
-    return make
+    columns = make_columns(outputs=(output,), **options)
+    return lambda: lambda texts: columns(texts)[output]
