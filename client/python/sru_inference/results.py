@@ -440,61 +440,67 @@ class Models:
 
 
 _FINISH_REASONS = ("", "length", "stop")  # by number
-_READERS: Dict[str, Callable[[Any], Any]] = {
-    "read_Floats": lambda values: np.array(values, np.float32),
-    "read_Ids": lambda values: np.array(values, np.int32),
+# The code for fields that are not as those of the message `{0}`, and for types that are not.
+_SPECIAL = {
+    "GeneratedText.finish_reason": "_finish_reason({0}.finish_reason)",
+    "Hypothesis.alignment": "None",
+    "ModelStatus.state": "pb.ModelStatus.State.Name({0}.state)",
+    "Floats": "np.array({0}, np.float32)",
+    "Ids": "np.array({0}, np.int32)",
+    "Tuple[Tuple[Candidate, ...], ...]": "tuple([_candidates(each) for each in {0}])",
 }
 
 
-def _expression(of: str, kind: str) -> str:
-    """The code that makes a `kind`, a type by its name, of a field of a message."""
+def _code(of: str, kind: str) -> str:
+    """The code that makes a `kind`, a type by its name, of `of`, a message or a field of one."""
+    if kind in _SPECIAL:
+        return _SPECIAL[kind].format(of)
     if kind.startswith("Tuple["):
-        item = _expression("each", kind[len("Tuple[") : -len(", ...]")])
+        item = _code("each", kind[len("Tuple[") : -len(", ...]")])
         return f"tuple({of})" if item == "each" else f"tuple([{item} for each in {of}])"
     if kind.startswith("Optional["):
-        item = _expression(of, kind[len("Optional[") : -1])
-        return f"{item} if one.HasField({of[len('one.'):]!r}) else None"
-    return f"read_{kind}({of})" if f"read_{kind}" in _READERS else of
+        message, _, field = of.rpartition(".")
+        made = _code(of, kind[len("Optional[") : -1])
+        return f"{made} if {message}.HasField({field!r}) else None"
+    if not dataclasses.is_dataclass(globals().get(kind)):
+        return of
+    names = [(field.name, str(field.type)) for field in dataclasses.fields(globals()[kind])]
+    special = {name: _SPECIAL.get(f"{kind}.{name}", "").format(of) for name, _ in names}
+    values = [special[name] or _code(f"{of}.{name}", type_of) for name, type_of in names]
+    return f"{kind}({', '.join(values)})"
 
 
-def _reader(kind: Type[_T], **others: str) -> Callable[[Any], _T]:
-    """What makes a `kind` of a message, whose fields have the same names. `others` is the code for
-    fields that differ, of the message `one`. A call may have thousands of rows: the code is written
-    out, and leaves out the constructor of a frozen dataclass, which sets a field by a call."""
-    fields: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
-    code = ["def read(one):", "made = new(kind)", "fields = made.__dict__"]
-    for field in fields:
-        value = others.get(field.name) or _expression(f"one.{field.name}", field.type)
-        code.append(f"fields[{field.name!r}] = {value}")
-    names: Dict[str, Any] = {**_READERS, "kind": kind, "new": object.__new__}
-    names.update(pb=pb, reasons=_FINISH_REASONS)
-    exec("\n    ".join([*code, "return made"]), names)
-    read: Callable[[Any], _T] = names["read"]
-    _READERS["read_" + kind.__name__] = read
+def _reader(kind: Type[_T]) -> Callable[[Any], _T]:
+    """What makes a `kind` of a message, whose fields have the same names: a call of its constructor,
+    and of those of its parts, written out, since a call may have thousands of rows."""
+    read: Callable[[Any], _T] = eval(f"lambda one: {_code('one', kind.__name__)}", globals())
     return read
 
 
-def _response(kind: Type[_T], field: str, **others: str) -> Callable[[Any, str], Response[_T]]:
+def _response(kind: Type[_T], field: str) -> Callable[[Any, str], Response[_T]]:
     """What makes a response with a `kind` for each row in the field of a message."""
-    read = _reader(kind, **others)
+    read = _reader(kind)
     return lambda message, request_id: Response(getattr(message, field), read, message, request_id)
 
 
-_CANDIDATES = "tuple([tuple(map(read_Candidate, each.candidates)) for each in one.candidates])"
-_FINISH_REASON = "reasons[one.finish_reason] if one.finish_reason < 3 else str(one.finish_reason)"
+def _finish_reason(number: int) -> str:
+    return _FINISH_REASONS[number] if number < len(_FINISH_REASONS) else str(number)
+
+
+def _candidates(message: pb.Candidates) -> Tuple[Candidate, ...]:
+    return tuple([Candidate(each.token_id, each.text, each.log_prob) for each in message.candidates])
+
+
 _times = _reader(StageTimes)
-for _kind in (TagLabel, Label, TokenTags, Token, Candidate, SpanAnswer, ReaderInfo, TranslatorInfo):
-    _reader(_kind)
+_tokenization = _reader(Tokenization)
+_translation = _reader(Translation)
+_status = _reader(ModelStatus)
+_model = _reader(ModelInfo)
 classifications = _response(Classification, "classifications")
 taggings = _response(Tagging, "taggings")
-scores = _response(Score, "scores", candidates=_CANDIDATES)
+scores = _response(Score, "scores")
 answers = _response(QueryAnswers, "results")
-generated_text = _reader(GeneratedText, candidates=_CANDIDATES, finish_reason=_FINISH_REASON)
-_tokenization = _reader(Tokenization)
-_reader(Hypothesis, alignment="None")
-_translation = _reader(Translation)
-_status = _reader(ModelStatus, state="pb.ModelStatus.State.Name(one.state)")
-_model = _reader(ModelInfo)
+generated_text = _reader(GeneratedText)
 
 
 def tokenizations(message: pb.TokenizeResponse, request_id: str) -> Tokenizations:
@@ -543,7 +549,8 @@ def translations(message: pb.TranslateResponse, request_id: str, alignment: bool
         made = _translation(one)
         for hypothesis, each in zip(made.hypotheses, one.hypotheses if alignment else ()):
             shape = (-1, one.token_count) if one.token_count else (0, 0)
-            vars(hypothesis)["alignment"] = np.array(each.alignment, np.float32).reshape(shape)
+            values = np.array(each.alignment, np.float32).reshape(shape)
+            object.__setattr__(hypothesis, "alignment", values)
         return made
 
     return Response(message.translations, translation, message, request_id)
