@@ -168,7 +168,7 @@ tests/chaos              | tests/testing server server/base bench base          
 cmake                    |                                                                    |                          | 650 0
 deploy                   |                                                                    |                          | 650 0
 scripts                  |                                                                    |                          | 3850 1200
-client/python            |                                                                    |                          | 3900 2250
+client/python            |                                                                    |                          | 3650 2250
 models/exporter          |                                                                    |                          | 3900 0
 tests                    |                                                                    |                          | 0 8650
 """

@@ -136,9 +136,8 @@ class TextStreamBase:
 
 def not_ready(target: str, timeout: float, why: Union[str, InferenceError]) -> DeadlineExceededError:
     """The error of a wait_ready() in vain; `why` is what a health check says."""
-    if isinstance(why, InferenceError):
-        return DeadlineExceededError(f"{target} is not ready within {timeout:g} s: {why.message}")
-    return DeadlineExceededError(f"{target} is not ready within {timeout:g} s: its health is {why}")
+    reason = why.message if isinstance(why, InferenceError) else f"its health is {why}"
+    return DeadlineExceededError(f"{target} is not ready within {timeout:g} s: {reason}")
 
 
 class Progress:

@@ -154,8 +154,8 @@ class Columns(Closable):
         finally:
             ended.set()  # after an error, no call is repeated
             progress.end()
-        arrow = [module for module in map(_arrow, columns.values()) if module]
-        return answers.columns(self._outputs, arrow[0] if arrow else None)
+        arrow = next(filter(None, map(_arrow, columns.values())), None)
+        return answers.columns(self._outputs, arrow)
 
     def _request(self, model: str, task: str, names: Any, rows: int, tensors: List[bytes]) -> Any:
         request = pb.ModelInferRequest(
@@ -369,19 +369,15 @@ def _objects(values: Array, lengths: Array, valid: Array, _: Any) -> Array:
     return column
 
 
-def _nulls(valid: Array, arrow: Any) -> Any:
-    return None if valid.all() else arrow.array(~valid)
-
-
 def _arrow_column(values: Array, valid: Array, arrow: Any) -> Any:
     if values.ndim == 1:
         kind = arrow.string() if values.dtype == object else None
         return arrow.array(values, kind, mask=~valid)
     flat, width = arrow.array(values.reshape(-1)), values.shape[1]
-    return arrow.FixedSizeListArray.from_arrays(flat, width, mask=_nulls(valid, arrow))
+    return arrow.FixedSizeListArray.from_arrays(flat, width, mask=arrow.array(~valid))
 
 
 def _arrow_lists(values: Array, lengths: Array, valid: Array, arrow: Any) -> Any:
     items = _arrow_column(values, np.ones(len(values), bool), arrow)
     offsets = arrow.array(np.concatenate([[0], np.cumsum(lengths)]), arrow.int32())
-    return arrow.ListArray.from_arrays(offsets, items, mask=_nulls(valid, arrow))
+    return arrow.ListArray.from_arrays(offsets, items, mask=arrow.array(~valid))
