@@ -12,6 +12,7 @@ they raise, results.py what they return, v1 the generated messages of the contra
 from . import aio, errors, results, v1
 from ._connection import read_package_file
 from ._requests import Chunk, PassageTags, Query, Sampling
+from ._spans import traceparent
 from .client import Client, TextStream
 from .columns import Columns
 from .errors import *
@@ -19,5 +20,5 @@ from .local_server import LocalServer, local_server
 
 __version__ = read_package_file("VERSION").strip()
 
-__all__ = ["Chunk", "Client", "Columns", "LocalServer", "PassageTags", "Query", "Sampling", "TextStream", "local_server"]
+__all__ = ["Chunk", "Client", "Columns", "LocalServer", "PassageTags", "Query", "Sampling", "TextStream", "local_server", "traceparent"]
 __all__ += ["aio", "errors", "results", "v1", *errors.__all__]

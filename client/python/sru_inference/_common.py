@@ -10,6 +10,7 @@ from . import _requests, results
 from ._channels import Channels
 from ._connection import Address, Connection, Options
 from ._resume import Call, Resumption
+from ._spans import CallSpan, Trace
 from .errors import DeadlineExceededError, InferenceError
 from .v1 import inference_pb2 as pb
 
@@ -80,13 +81,17 @@ class ClientBase:
         seconds = self._connection.timeout(timeout, stream=True)
         self._connection.metadata(request_id)  # is it valid?
         deadline = None if seconds is None else time.monotonic() + seconds
+        trace = Trace()
 
         def start(part: pb.GenerateRequest) -> Any:
-            return self._channels.get().inference.Generate(
+            span = CallSpan(part, trace)
+            call = self._channels.get().inference.Generate(
                 part,
                 timeout=None if deadline is None else max(0.001, deadline - time.monotonic()),
-                metadata=self._connection.metadata(request_id),
+                metadata=self._connection.metadata(request_id, span),
             )
+            span.end_with(call)
+            return call
 
         return self._text_stream(start, Resumption(request, self._connection.options.max_attempts), deadline)
 

@@ -18,6 +18,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import grpc
 
+from ._spans import Trace
+
 Metadata = Tuple[Tuple[str, str], ...]
 Address = Union[str, Sequence[str]]
 
@@ -107,8 +109,8 @@ class Connection:
         arguments.update(options.channel_options)
         return list(arguments.items())
 
-    def metadata(self, request_id: str) -> Metadata:
-        """What is sent with a call."""
+    def metadata(self, request_id: str, trace: Optional[Trace] = None) -> Metadata:
+        """What is sent with a call of this trace, or of the present one."""
         metadata: List[Tuple[str, str]] = []
         if self._token is not None:
             metadata.append(("authorization", "Bearer " + self._token.get()))
@@ -116,7 +118,7 @@ class Connection:
             if not _REQUEST_ID.fullmatch(request_id):
                 raise ValueError(f"request_id: expected 1 to 128 visible ASCII characters, found {request_id!r}")
             metadata.append(("x-request-id", request_id))
-        return tuple(metadata)
+        return tuple(metadata) + (trace or Trace()).headers()
 
     def timeout(self, timeout: Optional[float], stream: bool = False) -> Optional[float]:
         """Seconds for a call, as gRPC wants them: None = no end."""

@@ -24,6 +24,7 @@ from . import _requests, client as blocking, results
 from ._common import ClientBase, TextStreamBase, not_ready
 from ._parts import Parts
 from ._requests import Chunk, SequenceInput
+from ._spans import CallSpan, Trace
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of
 from .v1 import inference_pb2 as pb
 
@@ -146,9 +147,11 @@ class Client(ClientBase):
 
     async def _call(self, method: Any, request: Any, read: Callable[[Any, str], Any],
                     timeout: Optional[float], request_id: str) -> Any:  # fmt: skip
-        parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
+        span = CallSpan(request, Trace())
+        metadata = self._connection.metadata(request_id, span)
+        parts = Parts(request, self._connection.timeout(timeout), metadata)
         try:
-            with contextlib.closing(parts.started(method)) as started:
+            with span, contextlib.closing(parts.started(method)) as started:
                 for part, call in started:
                     try:
                         call = call or method(part.request, **parts.options)
@@ -187,7 +190,7 @@ class Client(ClientBase):
         """As Client.encode_stream()."""
         start = _requests.of_arguments(pb.EncodeStreamStart, locals())
         seconds = self._connection.timeout(timeout, stream=True)
-        metadata = self._connection.metadata(request_id)
+        span: Any = None
         call: Any = None
         index = 0
         try:
@@ -195,7 +198,10 @@ class Client(ClientBase):
                 request = _requests.stream_chunk(chunk, index)
                 if call is None:
                     request.start.CopyFrom(start)
+                    span = CallSpan(request, Trace())
+                    metadata = self._connection.metadata(request_id, span)
                     call, response = await self._open_stream(request, seconds, metadata)
+                    span.end_with(call)
                 else:
                     response = await _exchange(call, request)
                 if response is grpc.aio.EOF:

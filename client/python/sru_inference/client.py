@@ -17,6 +17,7 @@ from . import _requests, details_pb2, results
 from ._common import ClientBase, Closable, Result, TextStreamBase, not_ready
 from ._parts import Parts, in_order
 from ._requests import Chunk, Query, Sampling, SequenceInput
+from ._spans import CallSpan, Trace
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of, result_of
 from .v1 import admin_pb2, inference_pb2 as pb
 
@@ -83,7 +84,8 @@ class Client(ClientBase, Closable):
     of features [frames, feature_size]. `model` may be left out when the server has one for the call; version 0 is
     the latest. `priority` is "low", "normal" or "high". `unknown` says what becomes of a word, character or byte that
     the vocabulary does not have: "refuse" (the call fails), "skip" or "replace"; "" is the model's own choice.
-    `request_id` is sent along and appears in the server's log.
+    `request_id` is sent along and appears in the server's log. So is the trace of the current span of opentelemetry, if that
+    is installed, or what traceparent() says.
 
     classify, tag, encode, score, translate, tokenize and detokenize take lists of any length: one that is too long for
     a call, or for what the server lets wait, goes as several, of which each has the timeout. The answer is one; its
@@ -107,8 +109,10 @@ class Client(ClientBase, Closable):
             timeout: Optional[float], request_id: str) -> Result:  # fmt: skip
         """Makes a call, or several where the request is too large for one, and returns what `read` makes of the
         response and of the request id that the server has sent."""
-        parts = Parts(request, self._connection.timeout(timeout), self._connection.metadata(request_id))
-        with contextlib.closing(parts.started(method.future)) as started:
+        span = CallSpan(request, Trace())
+        metadata = self._connection.metadata(request_id, span)
+        parts = Parts(request, self._connection.timeout(timeout), metadata)
+        with span, contextlib.closing(parts.started(method.future)) as started:
             for part, call in started:
                 try:
                     if call is None:  # which costs less than a future
@@ -237,7 +241,8 @@ class Client(ClientBase, Closable):
         """
         start = _requests.of_arguments(pb.EncodeStreamStart, locals())
         seconds = self._connection.timeout(timeout, stream=True)
-        metadata = self._connection.metadata(request_id)
+        self._connection.metadata(request_id)  # is it valid?
+        trace = Trace()
 
         def stream() -> Iterator[results.EncodedChunk]:
             call: Any = None
@@ -250,7 +255,10 @@ class Client(ClientBase, Closable):
                     if call is None:
                         request.start.CopyFrom(start)
                         method = self._channels.get().inference.EncodeStream
+                        span = CallSpan(request, trace)
+                        metadata = self._connection.metadata(request_id, span)
                         call = method(iter(requests.get, None), timeout=seconds, metadata=metadata)
+                        span.end_with(call)
                     requests.put(request)
                     response = next(call, None)
                     if response is None:
