@@ -114,7 +114,7 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
 server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4500 2200
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8300 4450
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8350 4500
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250

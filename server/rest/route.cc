@@ -116,7 +116,14 @@ std::string RouteTable::Nearest(absl::string_view path) const {
   const std::vector<absl::string_view> names(paths.begin(), paths.end());
   const absl::string_view nearest = SimilarName(path, names);
   const auto found = std::find(names.begin(), names.end(), nearest);
-  if (nearest.empty()) return "";
+  // Many routes begin alike: what follows the common segments must be like it, too.
+  const size_t most = std::min(path.size(), nearest.size());
+  size_t same = 0;
+  while (same < most && path[same] == nearest[same]) ++same;
+  same = path.substr(0, same).rfind('/') + 1;  // npos + 1 is 0
+  if (SimilarName(path.substr(same), {nearest.substr(std::min(same, nearest.size()))}).empty()) {
+    return "";
+  }
   return absl::StrCat(routes_[found - names.begin()].method, " ", nearest);
 }
 
