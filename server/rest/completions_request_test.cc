@@ -236,7 +236,7 @@ TEST(CompletionsRequestTest, RefusesWhatIsNotARequest) {
       {R"({"prompt":"a","prompt":"b","n":1e999})", "prompt: the key comes twice"},
       {R"({"prompt":"a","logit_bias":{"1":1,"1":2}})", "1: the key comes twice"},
       {R"({"prompt":[[[[1]]]]})", "the body is nested too deeply"},
-      {std::string(100000, '['), "the body is not JSON"},
+      {std::string(100000, '['), "the body is nested too deeply"},
       {"{\"prompt\":\"\xff\"}", "the body is not JSON"},
   };
   for (const auto& [body, start] : cases) {

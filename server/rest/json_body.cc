@@ -1,57 +1,37 @@
 #include "server/rest/json_body.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/utf8.h"
-#include "nlohmann/json.hpp"
-#include "server/base/interruption.h"
 
 namespace sru::server::rest {
 namespace {
 
-using nlohmann::json;
-
 constexpr size_t kLongestExcerpt = 200;
 
-constexpr int kEventsUntilAsked = 4096;
-// nlohmann's parser stops at a number that no double holds. That number is JSON.
-constexpr int kNumberOverflow = 406;
-
-// Keeps nothing but the first error, which this parser tells by line and column. Ends early when it
-// is interrupted.
-struct SyntaxCheck {
-  bool null() { return GoesOn(); }
-  bool boolean(bool /*value*/) { return GoesOn(); }
-  bool number_integer(json::number_integer_t /*value*/) { return GoesOn(); }
-  bool number_unsigned(json::number_unsigned_t /*value*/) { return GoesOn(); }
-  bool number_float(json::number_float_t /*value*/, const json::string_t& /*text*/) {
-    return GoesOn();
+// Why `body` is not JSON, with line and column; `otherwise` if it is.
+absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise) {
+  if (absl::IsCancelled(otherwise)) return otherwise;
+  JsonReader reader(body);
+  if (reader.Skip()) reader.ExpectEnd();
+  if (absl::IsCancelled(reader.status())) return reader.status();
+  const size_t valid = FindInvalidUtf8({body.data(), body.size()});
+  if (reader.error_at() > valid && valid == body.size()) return otherwise;
+  const absl::string_view before = body.substr(0, std::min(reader.error_at(), valid));
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
+  absl::string_view what = "expected UTF-8, found other bytes";
+  if (reader.error_at() <= valid) {
+    what = reader.status().message();
+    what.remove_prefix(what.find(": ") + 2);  // "JSON, byte 5: "
   }
-  bool string(json::string_t& /*text*/) { return GoesOn(); }
-  static bool binary(json::binary_t& /*value*/) { return true; }
-  bool start_object(size_t /*elements*/) { return GoesOn(); }
-  bool key(json::string_t& /*name*/) { return GoesOn(); }
-  static bool end_object() { return true; }
-  bool start_array(size_t /*elements*/) { return GoesOn(); }
-  static bool end_array() { return true; }
-  bool parse_error(size_t /*position*/, const std::string& /*token*/,
-                   const json::exception& found) {
-    if (found.id != kNumberOverflow) error = found.what();
-    return false;
-  }
-
-  bool GoesOn() {
-    interrupted = ++events % kEventsUntilAsked == 0 && Interruption::Asked();
-    return !interrupted;
-  }
-
-  std::string error;
-  int64_t events = 0;
-  bool interrupted = false;
-};
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the body is not JSON: line ", 1 + std::count(before.begin(), before.end(), '\n'),
+      ", column ", 1 + before.size() - line_begin, ": ", what));
+}
 
 }  // namespace
 
@@ -92,19 +72,6 @@ std::string Excerpt(absl::string_view text) {
   return std::string(start.substr(0, FindInvalidUtf8({start.data(), start.size()})));
 }
 
-absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise) {
-  SyntaxCheck check;
-  if (absl::IsCancelled(otherwise)) return otherwise;
-  json::sax_parse(body.begin(), body.end(), &check);
-  if (check.interrupted) return absl::CancelledError("the caller has left");
-  if (check.error.empty()) return otherwise;
-  absl::string_view what = check.error;
-  // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": without the class.
-  const size_t end = what.find("] ");
-  if (end != absl::string_view::npos) what.remove_prefix(end + 2);
-  return absl::InvalidArgumentError(absl::StrCat("the body is not JSON: ", Excerpt(what)));
-}
-
 absl::Status ReadJsonBody(absl::string_view body, JsonErrors errors,
                           const std::function<absl::Status(JsonReader* reader)>& read) {
   absl::string_view text = body;
@@ -112,13 +79,13 @@ absl::Status ReadJsonBody(absl::string_view body, JsonErrors errors,
   JsonReader reader(text);
   absl::Status status = read(&reader);
   if (status.ok()) reader.ExpectEnd();
-  if (!reader.ok()) return JsonSyntaxError(body, reader.status());
+  if (!reader.ok()) return JsonSyntaxError(text, reader.status());
   const absl::string_view seen = text.substr(0, reader.offset());
   if (FindInvalidUtf8({seen.data(), seen.size()}) < seen.size()) {
-    return JsonSyntaxError(body, absl::InvalidArgumentError("the body is not JSON"));
+    return JsonSyntaxError(text, absl::OkStatus());
   }
   if (status.ok() || errors == JsonErrors::kInOrder) return status;
-  return JsonSyntaxError(body, status);
+  return JsonSyntaxError(text, status);
 }
 
 }  // namespace sru::server::rest

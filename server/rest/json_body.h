@@ -28,10 +28,6 @@ JsonNumber ParseJsonNumber(absl::string_view text);
 // The beginning of a text that a request has, for a message: short and valid UTF-8.
 std::string Excerpt(absl::string_view text);
 
-// Why `body` is not JSON, with line and column; `otherwise` if nothing else is wrong with it, or if
-// that is kCancelled because reading was interrupted.
-absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise);
-
 // What counts if the text behind a refusal is not JSON.
 enum class JsonErrors { kInOrder, kSyntaxFirst };
 

@@ -322,13 +322,17 @@ TEST(JsonMessageTest, RefusesWhatIsNotJson) {
     EXPECT_THAT(error, StartsWith("the body is not JSON: "));
     EXPECT_LT(error.size(), 300);
   }
-  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>("{\n \"model\": x}"), HasSubstr("line 2, column 11"));
+  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>("{\n \"model\": x}"),
+              HasSubstr("line 2, column 11: expected a value, found x"));
+  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>("{\n\"model\":\"\xff\"}"),
+              HasSubstr("line 2, column 10: expected UTF-8"));
   // A null byte does not end the text.
   EXPECT_THAT(ErrorOf<v1::ClassifyRequest>(std::string("{}\0{}", 5)),
-              StartsWith("JSON, byte 2: expected nothing after the value"));
+              HasSubstr("line 1, column 3: expected nothing after the value"));
   // An error is a message of gRPC, and so valid UTF-8.
-  EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(std::string("{}\0a\xFF{}", 7)),
-            "JSON, byte 2: expected nothing after the value, found ?a...");
+  EXPECT_EQ(
+      ErrorOf<v1::ClassifyRequest>(std::string("{}\0a\xFF{}", 7)),
+      "the body is not JSON: line 1, column 3: expected nothing after the value, found ?a...");
 }
 
 TEST(JsonMessageTest, DepthIsBoundedByTheMessage) {

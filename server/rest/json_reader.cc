@@ -86,7 +86,7 @@ void JsonReader::SkipSpace() {
 
 bool JsonReader::Fail(absl::string_view expected) {
   if (!status_.ok()) return false;
-  const size_t at = at_;  // Found() moves it
+  const size_t at = error_at_ = at_;  // Found() moves it
   status_ = absl::InvalidArgumentError(
       absl::StrCat("JSON, byte ", at, ": expected ", expected, ", found ", Found()));
   return false;
@@ -148,7 +148,11 @@ bool JsonReader::Enter(char bracket, absl::string_view what) {
   if (!ok()) return false;
   SkipSpace();
   if (AtEnd() || text_[at_] != bracket) return Fail(what);
-  if (depth_ == kMaxDepth) return Fail(absl::StrCat("at most ", kMaxDepth, " levels of nesting"));
+  if (depth_ == kMaxDepth) {
+    Fail(absl::StrCat("at most ", kMaxDepth, " levels of nesting"));
+    error_at_ = absl::string_view::npos;
+    return false;
+  }
   ++at_;
   ++depth_;
   has_items_[depth_] = false;
@@ -208,6 +212,7 @@ bool JsonReader::SkipString(absl::string_view* inside, bool* escapes) {
       return true;
     }
     if (static_cast<unsigned char>(c) < 0x20) {
+      error_at_ = i;
       status_ = absl::InvalidArgumentError(absl::StrCat(
           "JSON, byte ", i, ": expected control characters of a string as escapes, found 0x",
           absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2)));

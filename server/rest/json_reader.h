@@ -43,6 +43,8 @@ class JsonReader {
 
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
+  // Where the text stops being JSON; npos: nowhere so far. Deep nesting is an error, but JSON.
+  size_t error_at() const { return error_at_; }
 
   // Skips white space.
   Kind Next();
@@ -153,6 +155,7 @@ class JsonReader {
   std::bitset<kMaxDepth + 1> is_object_;  // by depth
   std::string key_;
   absl::Status status_;
+  size_t error_at_ = absl::string_view::npos;
 };
 
 }  // namespace sru::server::rest
