@@ -243,15 +243,16 @@ class ResultsTest(unittest.TestCase):
         def filled(message, number=0):
             for field in message.DESCRIPTOR.fields:
                 number += 1
+                holder = getattr(message, field.name)
+                repeated = hasattr(holder, "extend")
                 if field.message_type is not None:
-                    holder = getattr(message, field.name)
-                    filled(holder.add() if field.label == field.LABEL_REPEATED else holder, number)
+                    filled(holder.add() if repeated else holder, number)
                 else:
                     value = {field.TYPE_STRING: f"s{number}", field.TYPE_BYTES: b"%d" % number, field.TYPE_BOOL: True}.get(
                         field.type, 1 if field.enum_type else number
                     )
-                    if field.label == field.LABEL_REPEATED:
-                        getattr(message, field.name).append(value)
+                    if repeated:
+                        holder.append(value)
                     else:
                         setattr(message, field.name, value)
             return message
