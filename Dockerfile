@@ -56,7 +56,8 @@ RUN scripts/deps.sh build && rm -rf /var/lib/apt/lists/*
 
 FROM tools AS build
 COPY . .
-RUN cmake --preset release -DSRU_BUILD_TESTS=OFF -DSRU_CUDA=OFF \
+ARG COMMIT=
+RUN cmake --preset release -DSRU_COMMIT=${COMMIT} -DSRU_BUILD_TESTS=OFF -DSRU_CUDA=OFF \
  && cmake --build --preset release --target sru_server sru_client \
  && cmake --install build --prefix /opt/sru --component runtime --strip \
  && deploy/image_rootfs.sh /opt/sru /rootfs
@@ -73,7 +74,8 @@ RUN scripts/deps.sh build && rm -rf /var/lib/apt/lists/*
 
 FROM tools-cuda AS build-cuda
 COPY . .
-RUN cmake --preset release -DSRU_BUILD_TESTS=OFF -DSRU_CUDA=ON \
+ARG COMMIT=
+RUN cmake --preset release -DSRU_COMMIT=${COMMIT} -DSRU_BUILD_TESTS=OFF -DSRU_CUDA=ON \
  && cmake --build --preset release --target sru_server sru_client \
  && cmake --install build --prefix /opt/sru --component runtime --strip \
  && deploy/image_rootfs.sh /opt/sru /rootfs libcublasLt.so

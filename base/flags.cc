@@ -19,6 +19,10 @@ namespace {
 constexpr char kPrefix[] = "SRU_";
 constexpr size_t kLineWidth = 100;
 
+// In the names of flags whose values are secret. A file's path is none.
+constexpr absl::string_view kSecrets[] = {"headers", "password", "secret"};
+constexpr char kHidden[] = "(hidden)";
+
 // Variables that programs other than these flags' read: sru_client and sru_bench, the tests, and
 // the scripts that build images.
 constexpr absl::string_view kOtherVariables[] = {
@@ -118,6 +122,28 @@ void Flags::AddTime(absl::string_view name, absl::Duration* field, absl::Duratio
       };
 }
 
+void Flags::AddError(absl::Status error) {
+  if (!error.ok()) errors_.push_back(std::move(error));
+}
+
+void Flags::AddChanged(const Flag& flag, const std::string& value, const std::string& source) {
+  const bool is_default =
+      value == flag.default_text || (flag.is_bool && flag.default_text.empty() && value == "false");
+  if (is_default) return;
+  Setting changed = {flag.name, value, source};
+  for (const absl::string_view secret : kSecrets) {
+    if (absl::StrContains(flag.name, secret) || absl::EndsWith(flag.name, "token")) {
+      changed.value = kHidden;
+    }
+  }
+  const size_t host = value.find("://");
+  const size_t user = host == std::string::npos ? host : value.find_last_of('@');
+  if (user != std::string::npos && user > host) {
+    changed.value = absl::StrCat(value.substr(0, host + 3), kHidden, value.substr(user));
+  }
+  changed_.push_back(std::move(changed));
+}
+
 absl::StatusOr<std::vector<std::string>> Flags::Parse(const std::vector<std::string>& arguments) {
   CLI::App app;
   app.allow_extras();
@@ -130,7 +156,8 @@ absl::StatusOr<std::vector<std::string>> Flags::Parse(const std::vector<std::str
     options.push_back(option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
   }
 
-  absl::Status status;
+  errors_.clear();
+  changed_.clear();
   const auto end = std::find(arguments.begin(), arguments.end(), "--");
   std::vector<std::string> words;
   for (auto it = arguments.begin(); it != end; ++it) {
@@ -142,7 +169,7 @@ absl::StatusOr<std::vector<std::string>> Flags::Parse(const std::vector<std::str
     if (flag == nullptr) continue;
     if (flag->is_bool) {
       words.pop_back();
-      status.Update(BadValue(absl::StrCat("--", name), flag->expected, ""));
+      AddError(BadValue(absl::StrCat("--", name), flag->expected, ""));
     } else {
       words.back().pop_back();
       words.emplace_back();
@@ -158,8 +185,8 @@ absl::StatusOr<std::vector<std::string>> Flags::Parse(const std::vector<std::str
     // Nothing else is wrong for CLI11 than a last argument that is a flag without its value.
     const absl::string_view last = absl::StripPrefix(words.back(), "--");
     const Flag* const flag = Find(last);
-    status.Update(InvalidArgument("--", last, ": expected ",
-                                  flag == nullptr ? "a value" : flag->expected, ", found nothing"));
+    AddError(InvalidArgument("--", last, ": expected ",
+                             flag == nullptr ? "a value" : flag->expected, ", found nothing"));
   }
 
   std::vector<std::string> texts;
@@ -167,13 +194,13 @@ absl::StatusOr<std::vector<std::string>> Flags::Parse(const std::vector<std::str
     if (word.size() < 2 || word[0] != '-') {
       texts.push_back(word);
     } else if (!absl::StartsWith(word, "--")) {
-      status.Update(InvalidArgument(
+      AddError(InvalidArgument(
           "unknown flag ", absl::CHexEscape(word),
           "; flags begin with two dashes. Put -- before text that begins with a dash"));
     } else {
       const std::string name = word.substr(2, word.find('=') - 2);
-      status.Update(InvalidArgument("unknown flag --", absl::CHexEscape(name),
-                                    Suggestion(/*is_variable=*/false, name)));
+      AddError(InvalidArgument("unknown flag --", absl::CHexEscape(name),
+                               Suggestion(/*is_variable=*/false, name)));
     }
   }
 
@@ -191,17 +218,19 @@ absl::StatusOr<std::vector<std::string>> Flags::Parse(const std::vector<std::str
       values = {value};
     }
     if (!flag.is_repeated) values.erase(values.begin(), values.end() - 1);
-    for (const std::string& value : values) status.Update(flag.set(source, value));
+    for (const std::string& value : values) AddError(flag.set(source, value));
+    AddChanged(flag, absl::StrJoin(values, ","), source == flag.variable ? source : "flag");
   }
-  if (!status.ok()) return status;
+  if (!errors_.empty()) return errors_.front();
   return texts;
 }
 
 absl::Status Flags::ParseFlagsOnly(const std::vector<std::string>& arguments) {
   SRU_ASSIGN_OR_RETURN(const std::vector<std::string> texts, Parse(arguments));
   if (texts.empty()) return absl::OkStatus();
-  return InvalidArgument("unexpected argument '", absl::CHexEscape(texts.front()),
-                         "'; flags begin with --");
+  errors_.push_back(InvalidArgument("unexpected argument '", absl::CHexEscape(texts.front()),
+                                    "'; flags begin with --"));
+  return errors_.back();
 }
 
 const Flags::Flag* Flags::Find(absl::string_view name) const {

@@ -52,6 +52,13 @@ class Flags {
     kAll,    // every flag has the variable SRU_ + its name in upper case
   };
 
+  // A flag that was given, and not with the text of its default.
+  struct Setting {
+    std::string name;
+    std::string value;   // as it was given; "(hidden)" if the flag's name tells of a secret
+    std::string source;  // "flag", or the name of the variable
+  };
+
   // The group that Help() lists last: flags whose default is right for nearly everyone.
   static constexpr char kRarelyChanged[] = "Rarely changed";
 
@@ -139,6 +146,12 @@ class Flags {
   // The same for a command line that has nothing but flags.
   absl::Status ParseFlagsOnly(const std::vector<std::string>& arguments);
 
+  // After Parse(): everything that was wrong.
+  const std::vector<absl::Status>& errors() const { return errors_; }
+  // After Parse(): what was changed, in the order of the flags. A user or password in a URL is
+  // hidden, too.
+  const std::vector<Setting>& changed() const { return changed_; }
+
   // After Parse(): whether there was --help, -h or --help=all.
   bool help_requested() const { return !help_.empty(); }
   bool full_help_requested() const { return help_ == "all"; }
@@ -194,6 +207,8 @@ class Flags {
   static absl::Status OutOfRange(absl::string_view source, const Range& range,
                                  absl::string_view found);
 
+  void AddError(absl::Status error);
+  void AddChanged(const Flag& flag, const std::string& value, const std::string& source);
   Flag* AddFlag(absl::string_view name, std::string default_text, absl::string_view expected,
                 absl::string_view help);
   const Flag* Find(absl::string_view name) const;
@@ -204,6 +219,8 @@ class Flags {
   const Environment environment_;
   std::string group_;
   std::vector<Flag> flags_;
+  std::vector<absl::Status> errors_;
+  std::vector<Setting> changed_;
   std::string help_;  // the value of --help
 };
 

@@ -108,6 +108,40 @@ TEST(FlagsTest, SetsFieldsAndReturnsTheTexts) {
   EXPECT_THAT(options->stops, ElementsAre("a,b", "\n"));
 }
 
+TEST(FlagsTest, SaysWhatWasChangedAndWhere) {
+  TestOptions options;
+  std::string secret;
+  Flags flags(Flags::Environment::kAll);
+  AddFlags(&options, &flags);
+  flags.Add("proxy_headers", &secret, "A secret.");
+  setenv("SRU_MB", "16", 1);
+  setenv("SRU_TOKENS", "5", 1);
+  EXPECT_TRUE(flags
+                  .Parse({"--tokens=6", "--fruit=pear", "--nopin", "--stop=a", "--stop=b",
+                          "--address=http://me:word@host/x@y", "--proxy_headers=key=1"})
+                  .ok());
+  unsetenv("SRU_MB");
+  unsetenv("SRU_TOKENS");
+  std::vector<std::string> changed;
+  for (const Flags::Setting& one : flags.changed()) {
+    changed.push_back(one.source + " " + one.name + " " + one.value);
+  }
+  EXPECT_THAT(changed,
+              ElementsAre("flag tokens 6", "SRU_MB mb 16", "flag address http://(hidden)@y",
+                          "flag stop a,b", "flag proxy_headers (hidden)"));
+}
+
+TEST(FlagsTest, EachErrorIsKept) {
+  TestOptions options;
+  Flags flags;
+  AddFlags(&options, &flags);
+  EXPECT_FALSE(flags.ParseFlagsOnly({"--tokens=many", "--mb=1", "--none", "--pin"}).ok());
+  ASSERT_EQ(flags.errors().size(), 3u);
+  EXPECT_TRUE(options.pin);
+  EXPECT_FALSE(flags.ParseFlagsOnly({"text"}).ok());
+  EXPECT_EQ(flags.errors().size(), 1u);
+}
+
 TEST(FlagsTest, TheLastValueCounts) {
   EXPECT_EQ(Parse({"--tokens=many", "--tokens=5"})->tokens, 5);
   EXPECT_EQ(Parse({"--age_s=1", "--age_s=0"})->age, absl::InfiniteDuration());

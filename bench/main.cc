@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/build_info.h"
 #include "bench/commands.h"
 
 namespace {
@@ -30,7 +31,7 @@ void PrintUsage(std::ostream& out) {
     out << "  " << command.name << std::string(10 - std::string(command.name).size(), ' ')
         << command.summary << "\n";
   }
-  out << "\nsru_bench SUBCOMMAND --help shows its flags, with examples.\n";
+  out << "\nsru_bench SUBCOMMAND --help shows its flags, with examples; --version.\n";
 }
 
 }  // namespace
@@ -45,6 +46,10 @@ int main(int argc, char** argv) {
   }
   if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     PrintUsage(std::cout);
+    return sru::bench::kExitOk;
+  }
+  if (args[0] == "--version") {
+    std::cout << sru::BuildText("sru_bench") << "\n";
     return sru::bench::kExitOk;
   }
   for (const Command& command : kCommands) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/build_info.h"
 #include "client/commands/commands.h"
 
 namespace sru::client {
@@ -21,7 +22,8 @@ void PrintUsage(std::ostream& out) {
     out << "  " << command->name << std::string(width + 2 - std::strlen(command->name), ' ')
         << command->summary << "\n";
   }
-  out << "\nsru_client SUBCOMMAND --help shows its flags, with examples. Exit codes: 0 all is "
+  out << "\nsru_client SUBCOMMAND --help shows its flags, with examples; --version. Exit codes: 0 "
+         "all is "
          "well, "
          "1 a call\nfailed, 2 the command line is wrong.\n";
 }
@@ -36,6 +38,10 @@ int RunCommand(const std::vector<std::string>& args) {
   }
   if (args[0] == "help" || args[0] == "--help" || args[0] == "-h") {
     PrintUsage(std::cout);
+    return kExitOk;
+  }
+  if (args[0] == "--version") {
+    std::cout << BuildText("sru_client") << "\n";
     return kExitOk;
   }
   std::cerr << "sru_client: there is no subcommand '" << args[0] << "'\n\n";

@@ -114,7 +114,8 @@ buildah_() {
 version=$(cat VERSION)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 sysroot=
-arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision"
+commit=$(git describe --always --dirty --abbrev=8 --exclude='*' 2>/dev/null) || commit=
+arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision" --build-arg "COMMIT=$commit"
   --build-arg "CREATED=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%dT%H:%M:%SZ)")
 
 # OCI's own format has no HEALTHCHECK; docker makes its own.

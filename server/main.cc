@@ -1,6 +1,6 @@
 // sru_server: flags, signals, exit codes. 0 after a complete drain, a start that a signal ended, or
 // --help; 1 for a wrong start or a drain that ran out of time; 128 + signal when a second signal
-// cuts the drain short.
+// cuts the drain short. --check_config: 0 if all is right, 2 if a flag is wrong, else 1.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,14 +21,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/build_info.h"
 #include "base/flags.h"
 #include "base/mutex.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/check_config.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/on_demand.h"
 #include "server/options.h"
@@ -181,6 +184,35 @@ class Signals {
   absl::Time drains_since_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The line of a start: which build with which flags, each as it was given.
+void LogStart(const Options& options) {
+  std::vector<std::string> flags;
+  for (const Flags::Setting& flag : options.changed) {
+    flags.push_back(
+        absl::StrCat(flag.source == "flag" ? "--" + flag.name : flag.source, "=", flag.value));
+  }
+  Log(LogLevel::kInfo, absl::StrCat("start: ", VersionText()),
+      {{"build_id", BuildId()}, {"flags", absl::StrJoin(flags, " ")}});
+}
+
+// Says what is wrong with flags and with what they name.
+int Check(const Options& options, const std::vector<absl::Status>& parse_errors) {
+  LogOptions quiet = options.logging.lines;
+  quiet.level = std::max(quiet.level, LogLevel::kWarning);
+  SetLogOptions(quiet);
+  const std::vector<absl::Status> rules = OptionErrors(options);
+  std::string checked;
+  const std::vector<std::string> problems = CheckConfig(options, &checked);
+  for (const auto* errors : {&parse_errors, &rules}) {
+    for (const absl::Status& error : *errors) LogError(error.message());
+  }
+  for (const std::string& problem : problems) LogError(problem);
+  if (!parse_errors.empty() || !rules.empty()) return 2;
+  if (!problems.empty()) return 1;
+  std::puts(absl::StrCat("the configuration is right: ", checked).c_str());
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (std::find(arguments.begin(), arguments.end(), "--version") != arguments.end()) {
@@ -198,8 +230,10 @@ int Main(int argc, char** argv) {
   // Before anything is logged: an error, too, is written in the format that was asked for.
   SetLogOptions(options.logging.lines);
   for (const std::string& warning : flags.UnknownVariables(environ)) LogWarning(warning);
+  if (options.check_config) return Check(options, flags.errors());
   if (!parsed.ok()) return Fail(parsed);
   if (absl::Status status = ValidateOptions(options); !status.ok()) return Fail(status);
+  options.changed = flags.changed();
   if (absl::Status status = lifecycle::UseBundledModels(&options.models); !status.ok()) {
     return Fail(status);
   }
@@ -214,7 +248,7 @@ int Main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
-  LogInfo(absl::StrCat("start: ", VersionText()));
+  LogStart(options);
   for (const std::string& warning : ExposureWarnings(options)) LogWarning(warning);
   if (const std::string notice = ReachNotice(options); !notice.empty()) LogInfo(notice);
   if (absl::Status status = WriteAddressFile(options.address_file, ""); !status.ok()) {

@@ -1,14 +1,15 @@
 #include "server/options.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/build_info.h"
 #include "grpcpp/grpcpp.h"
 #include "kernels/choose_backend.h"
-#include "server/base/version.h"
 
 namespace sru::server {
 namespace {
@@ -29,6 +30,10 @@ void AddFrontDoorFlags(Options* options, Flags* flags) {
                    ParseOptionalListenAddress,
                    "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: off. A network "
                    "address needs --admin_tokens_file, --auth_tokens_file or --tls_client_ca.");
+  flags->Add(
+      "check_config", &options->check_config,
+      "Check flags, certificates, tokens, keys and every model instead of serving: load each "
+      "model once, open no port, say all that is wrong.");
 }
 
 void AddStopFlags(Options* options, Flags* flags) {
@@ -67,40 +72,39 @@ absl::Status CheckStatusPageTry(const Options& o) {
       o.http.metrics_listen.ToString()));
 }
 
-// Rules about flags of several rooms.
-absl::Status CheckRooms(const Options& o) {
+// The rest are rules about flags of several rooms.
+
+absl::Status CheckSequenceTokens(const Options& o) {
   const int max_batch_tokens = o.batching.engine.batcher.max_batch_tokens;
-  if (o.rpc.limits.max_sequence_tokens > max_batch_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--max_sequence_tokens: expected at most --max_batch_tokens, which is ",
-                     max_batch_tokens, ", found ", o.rpc.limits.max_sequence_tokens,
-                     "; a longer sequence would never fit into a batch"));
-  }
-  if (o.drain_delay > o.drain_timeout) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--drain_delay_s: expected at most --drain_timeout_s, which is ",
-        absl::FormatDuration(o.drain_timeout), ", found ", absl::FormatDuration(o.drain_delay)));
-  }
-  if (absl::Status status = transport::CheckListenHost(o.security, "listen", o.listen.host);
-      !status.ok()) {
-    return status;
-  }
-  if (o.http.http_listen.has_value()) {
-    const absl::Status status =
-        transport::CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
-    if (!status.ok()) {  // maybe nobody has thought of that port
-      return absl::InvalidArgumentError(
-          absl::StrCat(status.message(),
-                       "; or --http_listen= where nobody calls over HTTP; found --http_listen=",
-                       o.http.http_listen->ToString()));
-    }
-  }
+  if (o.rpc.limits.max_sequence_tokens <= max_batch_tokens) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--max_sequence_tokens: expected at most --max_batch_tokens, which is ",
+                   max_batch_tokens, ", found ", o.rpc.limits.max_sequence_tokens,
+                   "; a longer sequence would never fit into a batch"));
+}
+
+absl::Status CheckDrain(const Options& o) {
+  if (o.drain_delay <= o.drain_timeout) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--drain_delay_s: expected at most --drain_timeout_s, which is ",
+      absl::FormatDuration(o.drain_timeout), ", found ", absl::FormatDuration(o.drain_delay)));
+}
+
+absl::Status CheckHttpListen(const Options& o) {
+  if (!o.http.http_listen.has_value()) return absl::OkStatus();
+  const absl::Status status =
+      transport::CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(  // maybe nobody has thought of that port
+      absl::StrCat(status.message(),
+                   "; or --http_listen= where nobody calls over HTTP; found --http_listen=",
+                   o.http.http_listen->ToString()));
+}
+
+absl::Status CheckAdminListen(const Options& o) {
   std::optional<std::string> admin_host;
   if (o.admin_listen.has_value()) admin_host = o.admin_listen->host;
-  if (absl::Status status = transport::CheckAdminListenHost(o.security, admin_host); !status.ok()) {
-    return status;
-  }
-  return CheckStatusPageTry(o);
+  return transport::CheckAdminListenHost(o.security, admin_host);
 }
 
 }  // namespace
@@ -127,12 +131,23 @@ void AddFlags(Options* options, Flags* flags) {
   add(kLogs, options, AddStopFlags);
 }
 
+std::vector<absl::Status> OptionErrors(const Options& options) {
+  std::vector<absl::Status> errors;
+  for (absl::Status status :
+       {lifecycle::ValidateModelOptions(options.models),
+        batching::ValidateBatchingOptions(options.batching),
+        transport::ValidateSecurityOptions(options.security), CheckSequenceTokens(options),
+        CheckDrain(options),
+        transport::CheckListenHost(options.security, "listen", options.listen.host),
+        CheckHttpListen(options), CheckAdminListen(options), CheckStatusPageTry(options)}) {
+    if (!status.ok()) errors.push_back(std::move(status));
+  }
+  return errors;
+}
+
 absl::Status ValidateOptions(const Options& options) {
-  absl::Status status = lifecycle::ValidateModelOptions(options.models);
-  status.Update(batching::ValidateBatchingOptions(options.batching));
-  status.Update(transport::ValidateSecurityOptions(options.security));
-  if (!status.ok()) return status;
-  return CheckRooms(options);
+  const std::vector<absl::Status> errors = OptionErrors(options);
+  return errors.empty() ? absl::OkStatus() : errors.front();
 }
 
 std::vector<std::string> ExposureWarnings(const Options& options) {
@@ -174,13 +189,14 @@ std::string HelpText(bool all) {
       "SIGHUP checks the repository (if it polls) and the files of TLS and tokens at once.\n"
       "Each flag is also read from the environment, --listen from SRU_LISTEN; the flag wins.\n\n",
       all ? flags.Help() : flags.Help(kFirstFlags),
-      all ? "\n  --help, --version\n" : "\n  --help=all shows every flag; --version\n");
+      all ? "\n  --help, --version\n"
+          : "\n  --help=all shows every flag; --check_config checks them; --version\n");
 }
 
 std::string VersionText() {
   // Those of the build: to ask what the machine has would start a GPU's driver for nothing.
-  return absl::StrCat("sru_server ", kVersion,
-                      " (backends: ", absl::StrJoin(kernels::BuiltBackends(), ", "), "; gRPC ",
+  return absl::StrCat("sru_server ", BuildVersion(), " (commit ", BuildCommit(),
+                      "; backends: ", absl::StrJoin(kernels::BuiltBackends(), ", "), "; gRPC ",
                       grpc::Version(), ")");
 }
 

@@ -33,6 +33,8 @@ struct Options {
   absl::Duration drain_delay = absl::ZeroDuration();
   std::string address_file;  // empty: none
   std::string while_locked;  // empty: until a signal
+  bool check_config = false;
+  std::vector<Flags::Setting> changed;  // of the flags, for people
 
   lifecycle::ModelOptions models;
   http::HttpOptions http;
@@ -48,7 +50,9 @@ struct Options {
 // The flags of every room.
 void AddFlags(Options* options, Flags* flags);
 
-// kInvalidArgument names the flag, what was expected and what was found.
+// Each is kInvalidArgument and names the flag, what was expected and what was found.
+std::vector<absl::Status> OptionErrors(const Options& options);
+// The first of them, or OK.
 absl::Status ValidateOptions(const Options& options);
 
 // For the log at the start: each port of gRPC's library that strangers reach though the library

@@ -90,9 +90,9 @@ TEST(OptionsTest, LargeCallsCanWait) {
 
 // Whatever the machine has: a server on the processor leaves a GPU's driver alone.
 TEST(OptionsTest, TheVersionNamesTheBackendsOfTheBuild) {
-  EXPECT_THAT(
-      VersionText(),
-      HasSubstr(absl::StrCat("(backends: ", absl::StrJoin(kernels::BuiltBackends(), ", "), ";")));
+  EXPECT_THAT(VersionText(),
+              HasSubstr(absl::StrCat("(commit unknown; backends: ",
+                                     absl::StrJoin(kernels::BuiltBackends(), ", "), ";")));
 }
 
 // For each flag: the default that --help shows can be given and changes nothing.
@@ -204,6 +204,17 @@ TEST(OptionsTest, WrongValuesNameTheFlag) {
               HasSubstr("--drain_delay_s"));
   EXPECT_EQ(Parse({"--gpu_poll_us=250"})->batching.gpu_poll, absl::Microseconds(250));
   EXPECT_EQ(Parse({"--max_connection_age_s=0"})->connections.max_age, absl::InfiniteDuration());
+}
+
+TEST(OptionsTest, EachErrorIsListed) {
+  Options options = Valid();
+  EXPECT_TRUE(OptionErrors(options).empty());
+  options.models.repository = "";
+  options.drain_delay = options.drain_timeout + absl::Seconds(1);
+  options.security.tls_cert = "cert.pem";
+  options.batching.backend = "tpu";
+  EXPECT_EQ(OptionErrors(options).size(), 4u);
+  EXPECT_EQ(ValidateOptions(options), OptionErrors(options).front());
 }
 
 TEST(OptionsTest, ASequenceMustFitIntoABatchAndIntoTheQueue) {

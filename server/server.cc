@@ -796,6 +796,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     snapshot.time = clock_.WallNow();
     snapshot.state = ready() ? "ready" : draining_ ? "draining" : "loading";
     const batching::BatcherOptions& batcher = options_.batching.engine.batcher;
+    snapshot.flags = options_.changed;
     snapshot.limits.max_batch_tokens = batcher.max_batch_tokens;
     snapshot.limits.max_queue_tokens = batcher.max_queue_tokens;
     snapshot.limits.max_queue_sequences = batcher.max_queue_sequences;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/http/status_json.h"
 
 namespace sru::server::http {
 namespace {
@@ -76,6 +77,12 @@ void MetricsServer::Handle(const std::shared_ptr<HttpCall>& call) {
     call->Reply(AnswerProbe(request, pages_.probes));
   } else if (stopping_) {
     if (pages_.call == nullptr || !pages_.call(call)) call->Reply(ShuttingDown());
+  } else if (request.path == "/version") {
+    if (!IsRead(request)) return call->Reply(NotARead(request));
+    PageResponse version;
+    version.content_type = "application/json";
+    version.body = BuildJson();
+    call->Reply(std::move(version));
   } else if (request.path == "/metrics") {
     if (!IsRead(request)) return call->Reply(NotARead(request));
     QueueMetrics(call);
@@ -92,7 +99,8 @@ PageResponse MetricsServer::OtherPage(const PageRequest& request) const {
   if (pages_.other != nullptr) other = pages_.other(request);
   if (other.has_value()) return *std::move(other);
   return TextResponse(404,
-                      "not found; this port has /, /status.json, /metrics, /healthz and /readyz\n");
+                      "not found; this port has /, /status.json, /version, /metrics, /healthz and "
+                      "/readyz\n");
 }
 
 // All requests that come before the text is begun share it, so that one text is made at a time.

@@ -1,8 +1,8 @@
 // The HTTP port for monitoring: /metrics (Prometheus' text format), /healthz (200, or 503 when only
 // a restart of the process can help), /readyz (200 when the server takes calls, else 503 and the
-// reason), and the pages for people and their calls that are passed in. Slow or silent clients do
-// not hold up the others (http_server.h). The pages for people, which may take long, do not hold up
-// the scraper, and the scraper does not hold up the probes.
+// reason), /version (which build this is), and the pages for people and their calls that are passed
+// in. Slow or silent clients do not hold up the others (http_server.h). The pages for people, which
+// may take long, do not hold up the scraper, and the scraper does not hold up the probes.
 #ifndef SRU_SERVER_HTTP_METRICS_SERVER_H_
 #define SRU_SERVER_HTTP_METRICS_SERVER_H_
 

@@ -123,6 +123,13 @@ TEST_F(MetricsServerTest, Metrics) {
   EXPECT_THAT(response.headers, HasSubstr("Content-Type: text/plain; version=0.0.4"));
 }
 
+TEST_F(MetricsServerTest, Version) {
+  const HttpResponse response = Get("/version");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_THAT(response.headers, HasSubstr("Content-Type: application/json"));
+  EXPECT_THAT(response.body, HasSubstr("\"commit\":\"unknown\""));
+}
+
 TEST_F(MetricsServerTest, HealthIsOkUntilNothingButANewStartHelps) {
   EXPECT_EQ(Get("/healthz").status, 200);
   alive_ = false;

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/build_info.h"
 #include "nlohmann/json.hpp"
-#include "server/base/version.h"
 
 namespace sru::server::http {
 namespace {
@@ -71,16 +71,28 @@ json ModelJson(const ModelView& model) {
           {"takes_text", model.takes_text}};
 }
 
+json Build() {
+  return {{"version", BuildVersion()}, {"commit", BuildCommit()}, {"build_id", BuildId()}};
+}
+
 }  // namespace
+
+std::string BuildJson() { return Build().dump(); }
 
 std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access) {
   json models = json::array();
   for (const ModelView& model : snapshot.models) models.push_back(ModelJson(model));
   json metrics = json::object();
   for (const MetricFamily& family : snapshot.metrics) metrics[family.name] = FamilyJson(family);
+  json flags = json::array();
+  for (const Flags::Setting& flag : snapshot.flags) {
+    flags.push_back({{"name", flag.name}, {"value", flag.value}, {"source", flag.source}});
+  }
   const json status = {
       {"time", static_cast<double>(absl::ToUnixMicros(snapshot.time)) / 1e6},
-      {"version", kVersion},
+      {"version", BuildVersion()},
+      {"build", Build()},
+      {"flags", std::move(flags)},
       {"state", snapshot.state},
       {"limits",
        {{"max_batch_tokens", snapshot.limits.max_batch_tokens},

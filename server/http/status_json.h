@@ -2,6 +2,8 @@
 //
 //   {"time": 1767225600.25,                      seconds since the epoch, by the server's clock
 //    "version": "0.2.0",
+//    "build": {"version", "commit", "build_id"}, as GET /version has it (base/build_info.h)
+//    "flags": [{"name", "value", "source"}, ...],  those that were changed (Flags::changed())
 //    "state": "loading" | "ready" | "draining",
 //    "limits": {"max_batch_tokens": 4096, ...},  flags that the figures are read against
 //    "try": {"allowed": true, "reason": ""},     whether this viewer may call models, else why not
@@ -26,6 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/flags.h"
 #include "prometheus/metric_family.h"
 
 namespace sru::server::http {
@@ -57,9 +60,13 @@ struct StatusSnapshot {
     int64_t max_queue_sequences = 0;
     int64_t max_sequence_tokens = 0;
   } limits;
+  std::vector<Flags::Setting> flags;
   std::vector<ModelView> models;  // sorted by name, then version
   std::vector<prometheus::MetricFamily> metrics;
 };
+
+// What GET /version answers: "build" of the above.
+std::string BuildJson();
 
 // `try_access` is OK, or says why this viewer may not try a model.
 std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access);

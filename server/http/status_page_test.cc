@@ -115,12 +115,17 @@ TEST_F(StatusPageTest, OnlyReadingMethods) {
 TEST_F(StatusPageTest, StatusHasServerModelsAndLimits) {
   snapshot_.models = {Model("trec", 1), Model("trec", 2)};
   snapshot_.models[1].latest = true;
+  snapshot_.flags = {{"listen", "0.0.0.0:1", "SRU_LISTEN"}};
   snapshot_.models[0].state = "failed";
   snapshot_.models[0].reason = "model.safetensors: 12 bytes are missing";
   const json status = Status();
   EXPECT_EQ(status["time"], 1700000000.25);
   EXPECT_EQ(status["state"], "ready");
   EXPECT_EQ(status["limits"]["max_batch_tokens"], 4096);
+  EXPECT_EQ(status["build"], json::parse(BuildJson()));
+  EXPECT_EQ(status["build"]["commit"], "unknown");
+  EXPECT_EQ(status["flags"],
+            json({{{"name", "listen"}, {"value", "0.0.0.0:1"}, {"source", "SRU_LISTEN"}}}));
   ASSERT_EQ(status["models"].size(), 2u);
   EXPECT_EQ(status["models"][0]["state"], "failed");
   EXPECT_EQ(status["models"][0]["reason"], "model.safetensors: 12 bytes are missing");

@@ -542,17 +542,22 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
 absl::Status ModelManager::CheckMemory(const models::ModelLocation& location,
                                        const models::MemoryEstimate& estimate) {
   const std::optional<int64_t> left = options_.free_memory ? options_.free_memory() : std::nullopt;
-  if (!left.has_value() || estimate.total() <= *left) return absl::OkStatus();
+  return left.has_value() ? CheckRoom(location, estimate, *left, &loader_) : absl::OkStatus();
+}
+
+absl::Status CheckRoom(const models::ModelLocation& location,
+                       const models::MemoryEstimate& estimate, int64_t left, ModelLoader* loader) {
+  if (estimate.total() <= left) return absl::OkStatus();
   const auto megabytes = [](int64_t bytes) {
     return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
   };
-  const std::string cure = loader_.Cure(*left);
+  const std::string cure = loader->Cure(left);
   return absl::ResourceExhaustedError(
       absl::StrCat(location.directory, ": expected at least ", megabytes(estimate.total()),
                    " of free memory (packed weights ", megabytes(estimate.packed), ", workspaces ",
                    megabytes(estimate.workspaces), ", other ",
                    megabytes(estimate.vocabulary + estimate.passing + estimate.margin), "), found ",
-                   megabytes(*left), cure.empty() ? "" : "; ", cure, "; not read"));
+                   megabytes(left), cure.empty() ? "" : "; ", cure, "; not read"));
 }
 
 bool ModelManager::HasRoom(int64_t bytes) const {

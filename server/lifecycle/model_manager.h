@@ -76,6 +76,11 @@ class ModelLoader {
       const models::ModelLocation& location) = 0;
 };
 
+// kResourceExhausted if the version needs more than `left` bytes, with what helps, for which the
+// loader is asked; the last Estimate() of the loader was for this version.
+absl::Status CheckRoom(const models::ModelLocation& location,
+                       const models::MemoryEstimate& estimate, int64_t left, ModelLoader* loader);
+
 // Is told about events, on the thread that loads.
 class ModelObserver {
  public:

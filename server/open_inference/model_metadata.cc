@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/build_info.h"
 #include "kernels/data_type.h"
-#include "server/base/version.h"
 #include "server/open_inference/model_tensors.h"
 
 namespace sru::server::open_inference {
@@ -36,7 +36,7 @@ void WriteDuration(int64_t count, absl::Duration duration,
 
 void WriteServerMetadata(inference::ServerMetadataResponse* metadata) {
   metadata->set_name("sru_server");
-  metadata->set_version(kVersion);
+  metadata->set_version(BuildVersion());
   for (const char* const extension : {"binary_tensor_data", "model_configuration",
                                       "model_repository", "schedule_policy", "statistics"}) {
     metadata->add_extensions(extension);

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/build_info.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/api_routes.h"
@@ -24,7 +25,6 @@ using nlohmann::ordered_json;
 using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr char kInference[] = "/sru.v1.InferenceService/";
-constexpr char kServerVersion[] = SRU_VERSION;
 // Four bytes of a float are up to 15 characters, and text is copied while it grows.
 constexpr int64_t kTextExpansion = 8;
 
@@ -158,7 +158,7 @@ void Info(const SharedCall& call) {
     ordered_json info = {{"max_batch_tokens", call->limits().max_batch_tokens},
                          {"max_client_batch_size", call->limits().max_sequences},
                          {"auto_truncate", false},
-                         {"version", kServerVersion}};
+                         {"version", BuildVersion()}};
     // That of POST /embed without a name.
     if (const v1::ModelInfo* model = OnlyModel(*call, models, {"classifier", "encoder"})) {
       info["model_id"] = model->name();

@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/build_info.h"
 #include "kernels/choose_backend.h"
 #include "prometheus/text_serializer.h"
-#include "server/base/version.h"
 
 namespace sru::server::telemetry {
 namespace {
@@ -114,7 +114,12 @@ void AddBuildInfo(const ServerLevels& levels, MetricFamily* family) {
   // computes on the processor.
   static const auto* const kBackends =
       new std::string(absl::StrJoin(kernels::BuiltBackends(), ","));
-  Add(family, {{"version", kVersion}, {"backends", *kBackends}, {"grpc", levels.grpc_version}}, 1);
+  Add(family,
+      {{"version", BuildVersion()},
+       {"commit", BuildCommit()},
+       {"backends", *kBackends},
+       {"grpc", levels.grpc_version}},
+      1);
 }
 
 void AddBackendInfo(const ServerLevels& levels, MetricFamily* family) {

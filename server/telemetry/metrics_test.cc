@@ -327,6 +327,7 @@ TEST(MetricsTest, NoModelMeansNoModelSeries) {
   EXPECT_THAT(text, HasSubstr("sru_ready 0"));
   EXPECT_THAT(text, HasSubstr("sru_models_loaded 0"));
   EXPECT_THAT(text, HasSubstr("sru_build_info{version=\""));
+  EXPECT_THAT(text, HasSubstr(",commit=\"unknown\","));
   // Whatever the machine has.
   EXPECT_THAT(text, HasSubstr("backends=\"" + absl::StrJoin(kernels::BuiltBackends(), ",") + "\""));
   EXPECT_THAT(text, HasSubstr(",grpc=\"1.51.1\"} 1"));

@@ -1,5 +1,6 @@
 #include "server/transport/credentials.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -213,6 +214,19 @@ absl::Status WatchTokens(const char* flag, const char* what,
 }
 
 }  // namespace
+
+std::vector<absl::Status> CheckCredentialFiles(const SecurityOptions& options, const Clock& clock) {
+  std::vector<absl::Status> errors;
+  if (options.has_tls()) {
+    errors.push_back(CheckContents(ReadTlsFiles(options), clock).status());
+  }
+  for (const auto& [flag, path] : {std::pair{"auth_tokens_file", &options.auth_tokens_file},
+                                   std::pair{"admin_tokens_file", &options.admin_tokens_file}}) {
+    if (!path->empty()) errors.push_back(ParseTokens(flag, ReadFiles({*path})).status());
+  }
+  errors.erase(std::remove(errors.begin(), errors.end(), absl::OkStatus()), errors.end());
+  return errors;
+}
 
 Credentials::Credentials(const SecurityOptions& options, std::shared_ptr<Shared> shared)
     : options_(options), shared_(std::move(shared)), watcher_(options.poll_interval) {}

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
@@ -26,6 +27,9 @@
 #include "server/transport/tls_certificates.h"
 
 namespace sru::server::transport {
+
+// What Create() would refuse: of the TLS files, of each file of tokens. Nothing if all are right.
+std::vector<absl::Status> CheckCredentialFiles(const SecurityOptions& options, const Clock& clock);
 
 class Credentials {
  public:
