@@ -1,6 +1,7 @@
 // sru_server: flags, signals, exit codes. 0 after a complete drain, a start that a signal ended, or
 // --help; 1 for a wrong start or a drain that ran out of time; 128 + signal when a second signal
-// cuts the drain short. --check_config: 0 if all is right, 2 if a flag is wrong, else 1.
+// cuts the drain short. --check_config: 0 if all is right, 2 if a flag is wrong, else 1. A crash
+// keeps the signal's own status (server/base/crash_report.h).
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -30,6 +31,7 @@
 #include "base/mutex.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/base/clock.h"
+#include "server/base/crash_report.h"
 #include "server/base/log.h"
 #include "server/check_config.h"
 #include "server/lifecycle/load_failure.h"
@@ -214,6 +216,7 @@ int Check(const Options& options, const std::vector<absl::Status>& parse_errors)
 }
 
 int Main(int argc, char** argv) {
+  crash::Install("sru_server");
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (std::find(arguments.begin(), arguments.end(), "--version") != arguments.end()) {
     std::puts(VersionText().c_str());
@@ -244,6 +247,8 @@ int Main(int argc, char** argv) {
   auto* const signals = new Signals();
   // A client that closes its connection must not end the process.
   std::signal(SIGPIPE, SIG_IGN);
+  // Someone has taken the server for a program that does something on these.
+  for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   // The caller is told what is wrong with its bytes, and a stranger must not fill our log.
   google::protobuf::SetLogHandler(nullptr);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);

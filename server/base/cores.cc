@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "server/base/control_groups.h"
+#include "server/base/crash_report.h"
 
 namespace sru::server {
 namespace {
@@ -112,7 +113,10 @@ void TakeShortSlices() {
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-void NameThisThread(const char* name) { pthread_setname_np(pthread_self(), name); }
+void NameThisThread(const char* name) {
+  pthread_setname_np(pthread_self(), name);
+  crash::PrepareThread();
+}
 
 int NumCores(const std::string& root) {
   const size_t allowed = AllowedCores().size();

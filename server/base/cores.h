@@ -29,7 +29,8 @@ absl::Status PinThisThread(int core);
 // Linux 6.12 and later can do so; elsewhere it changes nothing.
 void TakeShortSlices();
 
-// Gives the calling thread the name that `top -H`, perf and debuggers show; at most 15 characters.
+// For the start of each thread: gives it the name that `top -H`, perf and debuggers show, at most
+// 15 characters, and what a report of its crash needs (crash_report.h).
 void NameThisThread(const char* name);
 
 }  // namespace sru::server

@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/base/crash_report.h"
 #include "server/base/retry.h"
 #include "server/base/turn_work.h"
 
@@ -270,6 +271,7 @@ size_t BatchWorkers::LeastLoaded() {
 BatchWorkers::Outcome BatchWorkers::RunOn(BatchRunner& runner, Batch* batch,
                                           CoreSeats::Seat* seat) {
   Outcome outcome;
+  const crash::InFlight in_flight("batch", model_name());
   CoreSeats::Seat of_loop = MakeSeat();
   const bool waited =
       (seat == nullptr ? of_loop : *seat).Take(batch->parts(), /*waits=*/seat != nullptr);

@@ -81,6 +81,7 @@ class EngineImpl : public Engine {
     StepWorkersOptions steps;
     static_cast<WorkersOptions&>(steps) = WorkersOptionsOf(options);
     steps.workers = task.step_workers;
+    steps.thread = "sru_steps";
     steps.drain_status = absl::UnavailableError(task.drained);
     steps.num_devices = model_->compiled().num_devices();
     SchedulerOptions& scheduler = steps.scheduler;

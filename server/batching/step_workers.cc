@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "server/base/crash_report.h"
+
 namespace sru::server::batching {
 namespace {
 
@@ -68,6 +70,7 @@ bool StepWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn
   }
   if (step == nullptr) return false;
   turn->Start();
+  const crash::InFlight in_flight("step", model_name());
   absl::Time start = clock().Now();
   absl::Status status;
   {

@@ -62,7 +62,7 @@ absl::Status Workers::Start() {
 }
 
 void Workers::Live(size_t index) {
-  NameThisThread("sru_worker");
+  NameThisThread(options_.thread);
   Worker& worker = workers_[index];
   // Before the worker warms up, so that memory which it touches first is near its core.
   if (worker.core >= 0) {

@@ -21,6 +21,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "kernels/turn.h"
@@ -32,7 +34,8 @@ namespace sru::server::batching {
 struct WorkersOptions {
   std::string name = "engine";      // of the model, for the log
   std::string workers = "workers";  // what the log calls them
-  bool pin_cores = false;           // as EngineOptions has it, and the next one
+  const char* thread = "sru_worker";
+  bool pin_cores = false;  // as EngineOptions has it, and the next one
   absl::Duration compute_turn = absl::Microseconds(200);
   CoreSeats* seats = nullptr;   // as EngineOptions has them
   const void* model = nullptr;  // tells models apart there
@@ -112,6 +115,8 @@ class Workers {
   const Clock& clock() const { return *clock_; }
 
   CoreSeats::Seat MakeSeat() const { return CoreSeats::Seat(options_.seats, options_.model); }
+  // For the report of a crash.
+  absl::string_view model_name() const { return absl::StripPrefix(options_.name, "model "); }
   // Whether a thread that must not wait may compute.
   bool times_threads() const { return options_.times_threads; }
   bool MayGo() const { return options_.seats == nullptr || options_.seats->MayGo(options_.model); }

@@ -88,6 +88,8 @@ void Call::GiveBack(int64_t tokens) {
 void Call::SetModel(std::shared_ptr<lifecycle::ServedModel> served) {
   logged_model_ = served->name;
   logged_version_ = served->version;
+  if (auto* const taken = crash::InFlight::innermost)
+    taken->NameModel(logged_model_, logged_version_);
   metrics_ = served->metrics;
   served_ = std::move(served);
 }

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "google/protobuf/message.h"
+#include "server/base/crash_report.h"
 #include "server/base/interruption.h"
 #include "server/base/retry.h"
 #include "server/batching/queue/order_tree.h"
@@ -100,6 +101,7 @@ class Call : public CallHandler, protected OpenStream {
   // have to wait for it (kLongParsing). After an error, End() with it.
   template <typename Take>
   absl::Status TakeMessage(const Take& take) {
+    const crash::InFlight taken(Describe(method_).name, logged_model_, logged_version_);
     const absl::Time end = context_.clock->Now() + kLongParsing;
     const auto ends_for_drain = [this, end] {
       return context_.streams != nullptr && context_.streams->draining() &&

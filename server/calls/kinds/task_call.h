@@ -296,6 +296,7 @@ class TaskCall : public Call {
 
   // noexcept: the transport would lose the exception, and the caller would wait for ever.
   void Answer(absl::Status status) noexcept {
+    const crash::InFlight answered(Describe(method_).name, logged_model_, logged_version_);
     absl::Cord answer;
     // Its caller has given it up.
     if (status.ok() && context_.clock->Now() >= deadline()) status = DeadlinePassed();
