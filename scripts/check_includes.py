@@ -73,10 +73,10 @@ server/batching/queue    | server/base base                                     
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2500
                          | server/base models kernels base                                    |
-server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
+server/calls             | server/base models base proto                                      | absl protobuf            | 1450 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
 server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 550
-server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 1750 750
+server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2150 1000
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1500 1150
@@ -113,8 +113,8 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1250 350
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
-server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4500 2200
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8350 4500
+server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4700 2250
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8500 4500
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
@@ -170,7 +170,7 @@ deploy                   |                                                      
 scripts                  |                                                                    |                          | 3850 1200
 client/python            |                                                                    |                          | 3650 2250
 models/exporter          |                                                                    |                          | 3900 0
-tests                    |                                                                    |                          | 0 8650
+tests                    |                                                                    |                          | 0 8750
 """
 
 # What unit tests of a room may include as well: the other side of what two rooms must agree on, and

@@ -34,7 +34,7 @@ PAGES = {
     "CHANGELOG.md": 400,
     "SECURITY.md": 250,
     "docs/production.md": 900,
-    "docs/rest.md": 2000,
+    "docs/rest.md": 2020,
     "docs/open_inference.md": 1350,
     "docs/bulk.md": 800,
     "docs/clients.md": 800,

@@ -89,7 +89,8 @@ bool StepWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn
 }
 
 void StepWorkers::Count(Step& step, const absl::Status& status, absl::Time start, absl::Time end) {
-  StepTimes times{steps_.fetch_add(1, std::memory_order_relaxed), absl::Time(), start, end};
+  StepTimes times{steps_.fetch_add(1, std::memory_order_relaxed), absl::Time(), start, end,
+                  static_cast<int>(step.shares().size()),         step.rows()};
   int64_t fed_rows = step.fed_rows();
   for (size_t i = 0; i < step.shares().size(); ++i) {
     const StepShare& share = step.shares()[i];

@@ -57,7 +57,30 @@ void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& 
   }
 }
 
+void AppendBatch(const CallTimes& times, std::vector<LogField>* fields) {
+  const batching::RequestTimes& met = times.met;
+  fields->push_back({"rest_us", absl::ToDoubleMicroseconds(times.rest())});
+  fields->push_back({"batch_sequences", int64_t{met.batch_sequences}});
+  fields->push_back({"batch_tokens", int64_t{met.batch_tokens}});
+  if (met.steps == 0) return;
+  fields->push_back({"steps", int64_t{met.steps}});
+  fields->push_back({"first_step_us", absl::ToDoubleMicroseconds(met.first_step)});
+}
+
 }  // namespace
+
+void AccessLog::KeepError(absl::string_view method, absl::StatusCode code, absl::string_view error,
+                          const CallHeaders& headers) {
+  RecentCall kept;
+  kept.time = clock_.WallNow();
+  kept.method = std::string(method.substr(0, kMaxErrorLength));
+  kept.code = code;
+  kept.error = std::string(error);
+  if (IsValidRequestId(headers.request_id)) kept.request_id = std::string(headers.request_id);
+  const std::optional<TraceContext> trace = ParseTraceparent(headers.traceparent);
+  if (trace.has_value()) kept.trace_id = std::string(trace->trace_id);
+  errors_.Add(std::move(kept));
+}
 
 bool AccessLog::TakeOfStranger(LogLevel level, absl::string_view peer, int64_t* suppressed) {
   if (options_.requests == LogRequests::kNone || level < GetLogOptions().level) {
@@ -79,22 +102,39 @@ std::string AccessLog::Begin(const CallOrigin& call) {
 
 std::string AccessLog::End(const CallOrigin& call, std::string request_id,
                            const CallRecord& record) {
-  if (!IsLogged(*record.status)) return request_id;
+  const bool ok = record.status->ok();
+  const bool slow = IsSlow(record);
+  if (ok && !slow && options_.requests != LogRequests::kAll) return request_id;
   const LogLevel level = LevelOf(record.status->code());
   int64_t suppressed = 0;
   const std::string peer = call.peer();
+  const bool taken = Take(level, peer, &suppressed, slow);
   // Without a line there is nothing to find by an id, and in an overload most calls have none.
-  if (!Take(level, peer, &suppressed)) return request_id;
-  if (request_id.empty()) request_id = MakeRequestId();
+  if (request_id.empty() && (taken || slow)) request_id = MakeRequestId();
+  const std::optional<TraceContext> trace = ParseTraceparent(call.FindHeader(kTraceparentHeader));
+  if (slow || !ok) {
+    const RecentCall kept = {clock_.WallNow(),
+                             std::string(record.method),
+                             record.status->code(),
+                             std::string(ErrorOf(*record.status, false)),
+                             std::string(record.model),
+                             record.version,
+                             record.sequences,
+                             record.tokens,
+                             record.times,
+                             request_id,
+                             std::string(trace.has_value() ? trace->trace_id : "")};
+    if (slow) slow_calls_.Add(kept);
+    if (!ok) errors_.Add(kept);
+  }
+  if (!taken) return request_id;
 
   const std::string code = absl::StatusCodeToString(record.status->code());
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
-  if (!record.status->ok()) {
-    fields.push_back({"error", ErrorOf(*record.status, options_.content)});
-  }
+  if (!ok) fields.push_back({"error", ErrorOf(*record.status, options_.content)});
   fields.push_back({"peer", peer});
   if (!record.caller.empty()) fields.push_back({"caller", record.caller});
-  AppendIds(request_id, ParseTraceparent(call.FindHeader(kTraceparentHeader)), &fields);
+  AppendIds(request_id, trace, &fields);
   if (!record.model.empty()) {
     fields.push_back({"model", record.model});
     if (record.version > 0) fields.push_back({"version", record.version});
@@ -109,19 +149,21 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
       fields.push_back({name, absl::ToDoubleMicroseconds(time)});
     }
   }
+  if (slow) AppendBatch(*record.times, &fields);
   std::string content;
   if (options_.content && record.request != nullptr) {
     content = ContentOf(*record.request);
     fields.push_back({"request", content});
   }
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
-  Log(level, "request", fields);
+  Log(level, slow ? "slow request" : "request", fields);
   return request_id;
 }
 
 void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
                                         const CallHeaders& headers, absl::string_view peer,
                                         absl::string_view certificate) {
+  KeepError(method, absl::StatusCode::kUnauthenticated, reason, headers);
   int64_t suppressed = 0;
   if (!TakeOfStranger(LogLevel::kWarning, peer, &suppressed)) return;
   std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
@@ -143,13 +185,13 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
 void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
                               const CallHeaders& headers, absl::string_view peer,
                               absl::string_view caller) {
+  absl::string_view error = ErrorOf(reason, false);
+  if (absl::IsInvalidArgument(reason)) error = error.substr(0, error.find_first_of("'\""));
+  KeepError(path, reason.code(), error, headers);
+  if (options_.content) error = ErrorOf(reason, true);
   const LogLevel level = LevelOf(reason.code());
   int64_t suppressed = 0;
   if (!TakeOfStranger(level, peer, &suppressed)) return;
-  absl::string_view error = ErrorOf(reason, options_.content);
-  if (!options_.content && absl::IsInvalidArgument(reason)) {
-    error = error.substr(0, error.find_first_of("'\""));
-  }
   const std::string code = absl::StatusCodeToString(reason.code());
   std::vector<LogField> fields = {{"method", path.substr(0, kMaxErrorLength)},
                                   {"http_status", http_status},

@@ -11,6 +11,11 @@
 // number of lines per second is limited; the next line that passes says how many were left out. One
 // address has half of them at most, and refusals of those who are no callers together a quarter.
 //
+// Slow calls and errors. A call that takes `slow` or longer has a line whatever `requests` says,
+// with the batch that it met: at INFO, since one slow call asks nobody to act. The last such calls
+// and the last errors are kept for the status page, never with content. A fast call that succeeds
+// pays a comparison for it.
+//
 // Thread-safe.
 #ifndef SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
 #define SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
@@ -18,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -27,6 +33,7 @@
 #include "server/base/log.h"
 #include "server/base/rate_limit.h"
 #include "server/telemetry/call_times.h"
+#include "server/telemetry/recent_calls.h"
 
 namespace sru::server::telemetry {
 
@@ -36,6 +43,7 @@ struct AccessLogOptions {
   LogRequests requests = LogRequests::kErrors;
   int max_lines_per_second = 100;  // 0 = no limit
   bool content = false;
+  absl::Duration slow;  // 0: no call is slow
 };
 
 // What is known about a call when it is answered. Only `method` and `status` are always known.
@@ -49,6 +57,7 @@ struct CallRecord {
   int64_t tokens = 0;
   std::optional<CallTimes> times;
   const google::protobuf::Message* request = nullptr;
+  bool lasts_as_its_caller_wants = false;  // and so is never slow
 };
 
 // The headers of a call, for a line that is written where there is no CallOrigin.
@@ -99,17 +108,26 @@ class AccessLog {
   // Whether lines hold requests, which must then be kept until End().
   bool content() const { return options_.content; }
 
+  // For the status page.
+  absl::Duration slow() const { return options_.slow; }
+  std::vector<RecentCall> slow_calls() const { return slow_calls_.List(); }
+  std::vector<RecentCall> errors() const { return errors_.List(); }
+
   int64_t suppressed_lines() const { return limit_.total_refused() + strangers_.total_refused(); }
 
  private:
-  bool IsLogged(const absl::Status& status) const {
-    return !status.ok() || options_.requests == LogRequests::kAll;
+  bool IsSlow(const CallRecord& record) const {
+    return options_.slow > absl::ZeroDuration() && record.times.has_value() &&
+           record.times->total >= options_.slow && !record.lasts_as_its_caller_wants;
   }
+  // Keeps a call that did not reach a handler for the status page.
+  void KeepError(absl::string_view method, absl::StatusCode code, absl::string_view error,
+                 const CallHeaders& headers);
 
   // Returns whether a line of this level on this peer may be written now; `*suppressed` lines were
   // left out before it.
-  bool Take(LogLevel level, absl::string_view peer, int64_t* suppressed) {
-    return options_.requests != LogRequests::kNone && level >= GetLogOptions().level &&
+  bool Take(LogLevel level, absl::string_view peer, int64_t* suppressed, bool slow = false) {
+    return (slow || options_.requests != LogRequests::kNone) && level >= GetLogOptions().level &&
            limit_.Take(clock_.Now(), AddressOf(peer), suppressed);
   }
   // Does the same for a line on somebody who has not proved to be a caller.
@@ -124,6 +142,8 @@ class AccessLog {
   const Clock& clock_;
   RateLimit limit_;
   RateLimit strangers_;  // of their lines, which count in limit_ as well
+  RecentCalls slow_calls_{100};
+  RecentCalls errors_{20};
 };
 
 }  // namespace sru::server::telemetry

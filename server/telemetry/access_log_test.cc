@@ -45,6 +45,74 @@ TEST(AccessLogTest, AFailedCallHasItsCallerAndItsIds) {
             HasSubstr("request_id=id-7"), HasSubstr("trace_id=4bf92f3577b34da6a3ce929d0e0e4736")));
 }
 
+TEST(AccessLogTest, ASlowCallHasItsStagesAndItsBatch) {
+  const RealClock clock;
+  AccessLogOptions options;
+  options.requests = LogRequests::kNone;
+  options.slow = absl::Milliseconds(5);
+  AccessLog log(options, &clock);
+  const absl::Status ok;
+  CallRecord record;
+  record.method = "Translate";
+  record.status = &ok;
+  record.model = "ende";
+  record.version = 3;
+  record.sequences = 2;
+  record.times.emplace();
+  record.times->total = absl::Microseconds(4999);
+  EXPECT_EQ(log.End(Caller(), "", record), "") << "it is fast";
+  record.times->tokenize = absl::Milliseconds(1);
+  batching::RequestTimes met;
+  met.queue = absl::Milliseconds(2);
+  met.compute = absl::Milliseconds(3);
+  met.Met(7, 70);
+  met.Met(5, 90);
+  met.first_step = absl::Milliseconds(4);
+  record.times->Take(met);
+  record.times->total = absl::Milliseconds(10);
+  ::testing::internal::CaptureStderr();
+  const std::string id = log.End(Caller(), "", record);
+  record.lasts_as_its_caller_wants = true;
+  EXPECT_EQ(log.End(Caller(), "", record), "");
+  EXPECT_TRUE(FlushLog(absl::Seconds(30)));
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(id, "");
+  EXPECT_THAT(line, AllOf(HasSubstr("INFO  slow request method=Translate code=OK"),
+                          HasSubstr("model=ende version=3 sequences=2"),
+                          HasSubstr("tokenize_us=1000 queue_us=2000 compute_us=3000"),
+                          HasSubstr("total_us=10000 rest_us=4000 batch_sequences=7 "
+                                    "batch_tokens=90 steps=2 first_step_us=4000"),
+                          HasSubstr("request_id=" + id)));
+  ASSERT_EQ(log.slow_calls().size(), 1u);
+  EXPECT_EQ(log.slow_calls()[0].request_id, id);
+  EXPECT_EQ(log.slow_calls()[0].trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(log.slow_calls()[0].times->met.steps, 2);
+  EXPECT_TRUE(log.errors().empty());
+}
+
+TEST(AccessLogTest, ErrorsAreKeptWithoutContent) {
+  const RealClock clock;
+  AccessLogOptions options;
+  options.requests = LogRequests::kNone;
+  options.content = true;
+  AccessLog log(options, &clock);
+  const absl::Status status = absl::InvalidArgumentError("sequences[0].text: found 'private'");
+  CallRecord record;
+  record.method = "Classify";
+  record.status = &status;
+  log.End(Caller(), "id-7", record);
+  log.OnHttpRefusal("/v1/nothing", 400, absl::InvalidArgumentError("unknown 'private'"), {}, "",
+                    "");
+  log.OnAuthenticationFailure("Encode", "there is no such token", {}, "", "");
+  const std::vector<RecentCall> errors = log.errors();
+  ASSERT_EQ(errors.size(), 3u);
+  EXPECT_EQ(errors[0].code, absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(errors[1].method, "/v1/nothing");
+  EXPECT_EQ(errors[1].error, "unknown ");
+  EXPECT_EQ(errors[2].error, "sequences[0].text");
+  EXPECT_EQ(errors[2].request_id, "id-7");
+}
+
 // The line of a request over HTTP that was refused for this reason.
 std::string RefusalLine(const absl::Status& reason, bool content) {
   const RealClock clock;

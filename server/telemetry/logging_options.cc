@@ -19,6 +19,10 @@ void AddFlags(LoggingOptions* options, Flags* flags) {
   flags->Add("log_content", &options->access.content,
              "Lines of --log_requests also contain the request, cut after 4096 "
              "characters, and the whole error.");
+  flags->AddTime("log_slow_ms", &options->access.slow, absl::Milliseconds(1),
+                 {absl::ZeroDuration(), absl::Hours(24)},
+                 "Calls that take so many milliseconds or longer get a log line with their stages "
+                 "and batch, and a row on the status page. 0 = none.");
 
   flags->Group(Flags::kRarelyChanged);
   flags->Add("log_requests_per_second", &options->access.max_lines_per_second, {0},

@@ -681,6 +681,8 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
       pending->running -= share.count;
       pending->times.compute = compute;
       pending->times.queue = batch->start_ - pending->arrival;
+      pending->times.batch_sequences = static_cast<int>(batch->sequences_.size());
+      pending->times.batch_tokens = batch->num_tokens_;
       pending->status.Update(status);
       for (const auto& [index, failure] : batch->failures_) {
         if (index >= begin && index < begin + share.count) pending->status.Update(failure);

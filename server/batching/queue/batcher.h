@@ -91,10 +91,20 @@ struct SequenceTask {
   ~SequenceTask() = default;
 };
 
-// The times of the sequence that finished last.
+// The times of the sequence that finished last, and the batch that it was in.
 struct RequestTimes {
-  absl::Duration queue;    // from Submit() to the start of its batch
-  absl::Duration compute;  // the forward pass of its batch
+  absl::Duration queue;     // from Submit() to the start of its batch
+  absl::Duration compute;   // the forward pass of its batch, or all its steps
+  int batch_sequences = 0;  // of what is computed in steps: those of its largest step
+  int batch_tokens = 0;
+  int steps = 0;              // 0: one batch has computed it
+  absl::Duration first_step;  // from Submit() to the end of the first step with a result
+
+  void Met(int sequences, int tokens) {
+    ++steps;
+    batch_sequences = std::max(batch_sequences, sequences);
+    batch_tokens = std::max(batch_tokens, tokens);
+  }
 };
 
 struct BatchRequest {

@@ -354,6 +354,7 @@ void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Statu
       ScheduledSequence* const s = step->sequences()[i].get();
       const absl::Status& outcome = status.ok() ? step->shares()[i].status : status;
       s->times.compute += compute;
+      s->times.Met(static_cast<int>(step->shares().size()), step->rows());
       if (s->trying) {
         s->trying = false;
         ++tried;
@@ -363,7 +364,7 @@ void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Statu
         places_.Advance(s);
         if (!s->recorded && s->need.has_result) {
           s->recorded = true;
-          s->times.queue = now - s->arrival;
+          s->times.queue = s->times.first_step = now - s->arrival;
           admission_.AddOutcome(s->predicted_seconds, s->arrival, s->deadline, now);
         }
       }

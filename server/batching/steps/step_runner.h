@@ -32,6 +32,8 @@ struct StepTimes {
   absl::Time arrival;  // of the sequence
   absl::Time start;
   absl::Time end;
+  int sequences = 0;  // of the step
+  int rows = 0;
 };
 
 // What a step has come to for a sequence, for metrics and predictions.

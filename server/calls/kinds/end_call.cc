@@ -25,7 +25,11 @@ void Count(telemetry::Metrics* metrics, const EndedCall& ended) {
 
 CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log, EndedCall ended) {
   const absl::Status& status = *ended.record.status;
-  if (ended.method.has_value()) ended.record.method = MethodName(*ended.method);
+  if (ended.method.has_value()) {
+    const MethodInfo info = Describe(*ended.method);
+    ended.record.method = info.name;
+    ended.record.lasts_as_its_caller_wants = info.kind == MethodKind::kBidirectional;
+  }
   Count(metrics, ended);
   if (callers::Caller* const caller = ended.origin->caller().get()) {
     caller->OnEnd(status, ended.used_tokens);

@@ -144,8 +144,7 @@ class TaskCall : public Call {
 
   // Answers the call, which may be gone when it returns.
   void FinishWork(const absl::Status& status, const batching::RequestTimes& times) {
-    times_->queue = times.queue;
-    times_->compute = times.compute;
+    times_->Take(times);
     FinishWith(status);
   }
 

@@ -271,8 +271,7 @@ class EncodeStreamCall final : public calls::Call {
   // noexcept, as in Call::Ending(), what follows once a message is accepted: a handler above would
   // end the call twice.
   void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
-    chunk_times_.queue = times.queue;
-    chunk_times_.compute = times.compute;
+    chunk_times_.Take(times);
     const int64_t bytes = int64_t{chunk_tokens_} * width_ * static_cast<int64_t>(sizeof(float));
     RunOn(bytes > calls::kLongAnswerBytes ? context_.writers : nullptr,
           [this, done] { AnswerChunk(done); });

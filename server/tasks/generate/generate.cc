@@ -213,8 +213,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   void OnEnd(const absl::Status& status, const batching::RequestTimes& times,
              int64_t generated_tokens) noexcept override {
     const Reference alive(this);
-    times_->queue = times.queue;
-    times_->compute = times.compute;
+    times_->Take(times);
     {
       MutexLock lock(&mutex_);
       done_ = true;

@@ -53,6 +53,8 @@ void PendingTranslation::OnStep(const batching::StepTimes& step) {
   last_step_ = step.number;
   times_.queue = std::min(times_.queue, step.start - step.arrival);
   times_.compute += step.end - step.start;
+  if (times_.steps == 0) times_.first_step = step.end - step.arrival;
+  times_.Met(step.sequences, step.rows);
 }
 
 void PendingTranslation::OnSentence(const absl::Status& status) {
