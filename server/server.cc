@@ -60,6 +60,7 @@
 #include "server/rpc/reflection.h"
 #include "server/state_key_file.h"
 #include "server/telemetry/access_log.h"
+#include "server/telemetry/history.h"
 #include "server/telemetry/metrics.h"
 #include "server/transport/credentials.h"
 #include "server/transport/file_limit.h"
@@ -202,6 +203,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     writers_.Stop();
     // The metrics pages and the watch read the registry, so they go first.
     device_watch_.Stop();
+    history_.Stop();
     metrics_server_.reset();
     manager_.reset();
   }
@@ -378,6 +380,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
         http::MetricsServer::Start(options_.http.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
     metrics_server_ = *std::move(server);
+    history_.Start([this] { return std::pair(clock_.WallNow(), metrics_.Collect(Levels())); });
     return absl::OkStatus();
   }
 
@@ -808,6 +811,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       }
     }
     snapshot.metrics = metrics_.Collect(Levels());
+    snapshot.history = &history_;
+    snapshot.slow = access_log_.slow();
+    snapshot.slow_calls = access_log_.slow_calls();
+    snapshot.errors = access_log_.errors();
     return snapshot;
   }
 
@@ -830,6 +837,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   telemetry::Metrics metrics_{&clock_};
   transport::SecurityMetrics security_metrics_;
   telemetry::AccessLog access_log_;
+  telemetry::History history_;
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
   Mutex recheck_mutex_;
   bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there

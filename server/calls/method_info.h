@@ -134,7 +134,8 @@ constexpr MethodInfo Describe(MethodId method) {
     case MethodId::kEncode:
       return MethodInfo{kSru,           "Encode",    kUnary,
                         Work::kBatches, kStackTasks, "an encoder or a classifier"}
-          .Route("A pooled vector, or one vector per token, for each sequence.");
+          .Route("A pooled vector, or one vector per token, for each sequence.")
+          .Box();
     case MethodId::kScore:
       return MethodInfo{kSru, "Score", kUnary, Work::kBatches, kLanguageModels, "a language_model"}
           .Route("How probable each sequence is, token by token.");
@@ -163,8 +164,9 @@ constexpr MethodInfo Describe(MethodId method) {
           .Route("The most probable translations of each sequence.")
           .Box();
     case MethodId::kTag:
-      return MethodInfo{kSru, "Tag", kUnary, Work::kBatches, {Task::kTagger}, "a tagger"}.Route(
-          "The most probable labels of each token of each sequence.");
+      return MethodInfo{kSru, "Tag", kUnary, Work::kBatches, {Task::kTagger}, "a tagger"}
+          .Route("The most probable labels of each token of each sequence.")
+          .Box();
     case MethodId::kTokenize:
       return of_texts("Tokenize")
           .Route("The tokens of each sequence, with their ids and where they stand.");

@@ -1,7 +1,10 @@
 #include "server/http/status_json.h"
 
 #include <cmath>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/build_info.h"
 #include "nlohmann/json.hpp"
 
@@ -54,8 +57,64 @@ json FamilyJson(const MetricFamily& family) {
   return {{"type", TypeName(family.type)}, {"help", family.help}, {"series", std::move(series)}};
 }
 
-json ModelJson(const ModelView& model) {
-  return {{"name", model.name},
+// Four digits are enough to draw it.
+json Short(float value) {
+  return std::isnan(value) ? json() : json::parse(absl::StrFormat("%.4g", value));
+}
+
+double UnixSeconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(time)) / 1e6; }
+
+json HistoryJson(const std::vector<telemetry::History::Point>& points) {
+  json times = json::array();
+  json figures = json::object();
+  for (size_t i = 0; i < telemetry::History::kNumFigures; ++i) {
+    json& values = figures[telemetry::History::NameOf(i)] = json::array();
+    for (const auto& [time, one] : points) values.push_back(Short(one[i]));
+  }
+  for (const auto& [time, one] : points) times.push_back(UnixSeconds(time));
+  return {{"interval_s", absl::ToDoubleSeconds(telemetry::History::kInterval)},
+          {"times", std::move(times)},
+          {"figures", std::move(figures)}};
+}
+
+json CallsJson(const std::vector<telemetry::RecentCall>& calls) {
+  json all = json::array();
+  for (const telemetry::RecentCall& call : calls) {
+    json one = {{"time", UnixSeconds(call.time)},
+                {"method", call.method},
+                {"code", absl::StatusCodeToString(call.code)},
+                {"error", call.error},
+                {"model", call.model},
+                {"version", call.version},
+                {"sequences", call.sequences},
+                {"tokens", call.tokens},
+                {"request_id", call.request_id},
+                {"trace_id", call.trace_id}};
+    if (call.times.has_value()) {
+      const telemetry::CallTimes& times = *call.times;
+      for (const auto& [name, time] :
+           {std::pair{"total_us", times.total}, std::pair{"tokenize_us", times.tokenize},
+            std::pair{"queue_us", times.queue}, std::pair{"compute_us", times.compute},
+            std::pair{"rest_us", times.rest()}, std::pair{"first_step_us", times.met.first_step}}) {
+        one[name] = absl::ToInt64Microseconds(time);
+      }
+      one["batch_sequences"] = times.met.batch_sequences;
+      one["batch_tokens"] = times.met.batch_tokens;
+      one["steps"] = times.met.steps;
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+// `latest`: null for a version without.
+json ModelJson(const ModelView& model, const telemetry::History::Figures* latest) {
+  json figures = json::object();
+  for (size_t i = 0; latest != nullptr && i < latest->size(); ++i) {
+    figures[telemetry::History::NameOf(i)] = Short((*latest)[i]);
+  }
+  return {{"figures", std::move(figures)},
+          {"name", model.name},
           {"version", model.version},
           {"latest", model.latest},
           {"state", model.state},
@@ -79,9 +138,16 @@ json Build() {
 
 std::string BuildJson() { return Build().dump(); }
 
-std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access) {
+std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access,
+                       const telemetry::History::Key& scope) {
+  static const auto* const kNoHistory = new telemetry::History();
+  const telemetry::History& history = snapshot.history == nullptr ? *kNoHistory : *snapshot.history;
+  const auto latest = history.Latest();
   json models = json::array();
-  for (const ModelView& model : snapshot.models) models.push_back(ModelJson(model));
+  for (const ModelView& model : snapshot.models) {
+    const auto found = latest.find({model.name, absl::StrCat(model.version)});
+    models.push_back(ModelJson(model, found == latest.end() ? nullptr : &found->second));
+  }
   json metrics = json::object();
   for (const MetricFamily& family : snapshot.metrics) metrics[family.name] = FamilyJson(family);
   json flags = json::array();
@@ -89,7 +155,7 @@ std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_a
     flags.push_back({{"name", flag.name}, {"value", flag.value}, {"source", flag.source}});
   }
   const json status = {
-      {"time", static_cast<double>(absl::ToUnixMicros(snapshot.time)) / 1e6},
+      {"time", UnixSeconds(snapshot.time)},
       {"version", BuildVersion()},
       {"build", Build()},
       {"flags", std::move(flags)},
@@ -101,6 +167,11 @@ std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_a
         {"max_sequence_tokens", snapshot.limits.max_sequence_tokens}}},
       {"try", {{"allowed", try_access.ok()}, {"reason", std::string(try_access.message())}}},
       {"models", std::move(models)},
+      {"history", HistoryJson(history.Of(scope))},
+      {"slow_calls",
+       {{"log_slow_ms", absl::ToInt64Milliseconds(snapshot.slow)},
+        {"calls", CallsJson(snapshot.slow_calls)}}},
+      {"errors", CallsJson(snapshot.errors)},
       {"metrics", std::move(metrics)}};
   return status.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -9,12 +9,23 @@
 //    "try": {"allowed": true, "reason": ""},     whether this viewer may call models, else why not
 //    "models": [{"name", "version", "latest", "state", "reason", "description", "backend",
 //                "backend_description", "dtype", "instances", "parameters", "task",
-//                "labels", "takes_text"}, ...],
+//                "labels", "takes_text", "figures": {as in history, the newest ones}}, ...],
+//    "history": {"interval_s": 3, "times": [...],  the last ten minutes, of all models; with
+//                "figures": {"calls": [...], ...}},     ?model=NAME&version=N of that one
+//    "slow_calls": {"log_slow_ms": 0, "calls": [the last 100, the newest one first]},
+//    "errors": [{"time", "method", "code", "error", "model", "version", "sequences", "tokens",
+//                "request_id", "trace_id", "total_us", "tokenize_us", "queue_us", "compute_us",
+//                "rest_us", "batch_sequences", "batch_tokens", "steps", "first_step_us"}, ...],
 //    "metrics": {"sru_queue_tokens": {"type": "gauge", "help": "...", "series": [
 //                    {"labels": {"model": "trec", "version": "1"}, "value": 0}]},
 //                "sru_request_duration_seconds": {"type": "histogram", "help": "...", "series": [
 //                    {"labels": {...}, "count": 2, "sum": 0.1, "bounds": [0.001, 1],
 //                     "counts": [1, 2, 2]}]}}}
+//
+// The figures of a time are those since the time before: rates per second (calls, of them errors,
+// refused, generated tokens), percentiles and means in seconds (p50, p90, p99 of calls that are no
+// streams; tokenize, queue, compute; first_ and next_ token; loop_lag), means of batches (fill,
+// batch) and levels (waiting tokens, running batches, calls in_flight). null: nothing was observed.
 //
 // "counts" are cumulative; the last is that of the bucket without an upper bound and equals
 // "count". Rates and percentiles come from the differences of two answers. The metrics are those of
@@ -30,6 +41,8 @@
 #include "absl/time/time.h"
 #include "base/flags.h"
 #include "prometheus/metric_family.h"
+#include "server/telemetry/history.h"
+#include "server/telemetry/recent_calls.h"
 
 namespace sru::server::http {
 
@@ -63,13 +76,18 @@ struct StatusSnapshot {
   std::vector<Flags::Setting> flags;
   std::vector<ModelView> models;  // sorted by name, then version
   std::vector<prometheus::MetricFamily> metrics;
+  const telemetry::History* history = nullptr;  // null: none
+  absl::Duration slow;                          // --log_slow_ms
+  std::vector<telemetry::RecentCall> slow_calls;
+  std::vector<telemetry::RecentCall> errors;
 };
 
 // What GET /version answers: "build" of the above.
 std::string BuildJson();
 
-// `try_access` is OK, or says why this viewer may not try a model.
-std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access);
+// `try_access` is OK, or says why this viewer may not try a model. `scope`: whose history it has.
+std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access,
+                       const telemetry::History::Key& scope = {});
 
 }  // namespace sru::server::http
 

@@ -6,7 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "server/http/page_host.h"
 #include "server/transport/security_options.h"
 
@@ -14,12 +16,10 @@ namespace sru::server::http {
 
 // Generated from status_page/ by CMake: names and contents.
 const std::vector<std::pair<std::string, std::string>>& StatusPageFiles();
+// Likewise from docs/.
+const std::vector<std::pair<std::string, std::string>>& DocumentFiles();
 
 namespace {
-
-constexpr char kContentSecurityPolicy[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 constexpr char kStatusType[] = "application/json; charset=utf-8";
 
@@ -31,9 +31,25 @@ const char* ContentTypeOf(const std::string& name) {
   return "application/octet-stream";
 }
 
-void AddSecurityHeaders(PageResponse* response) {
+// Whose history the query asks for: "model=NAME&version=N"; names need no decoding.
+telemetry::History::Key ScopeOf(const PageRequest& request) {
+  telemetry::History::Key scope;
+  for (absl::string_view field : absl::StrSplit(request.query, '&')) {
+    if (absl::ConsumePrefix(&field, "model=")) scope.first = std::string(field);
+    if (absl::ConsumePrefix(&field, "version=")) scope.second = std::string(field);
+  }
+  return scope;
+}
+
+}  // namespace
+
+void AddSecurityHeaders(PageResponse* response, absl::string_view styles) {
+  const std::string policy =
+      absl::StrCat("default-src 'none'; script-src 'self'; style-src ", styles,
+                   "; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+                   "frame-ancestors 'none'");
   for (const auto& [name, value] : {
-           std::pair{"Content-Security-Policy", kContentSecurityPolicy},
+           std::pair{"Content-Security-Policy", policy.c_str()},
            std::pair{"X-Content-Type-Options", "nosniff"},
            std::pair{"X-Frame-Options", "DENY"},
            std::pair{"Referrer-Policy", "no-referrer"},
@@ -44,7 +60,14 @@ void AddSecurityHeaders(PageResponse* response) {
   }
 }
 
-}  // namespace
+std::optional<PageResponse> DocumentAt(const PageRequest& request) {
+  absl::string_view name = request.path;
+  if (!absl::ConsumePrefix(&name, "/docs/")) return std::nullopt;
+  for (const auto& [file, text] : DocumentFiles()) {
+    if (file == name) return IsRead(request) ? TextResponse(200, text) : NotARead(request);
+  }
+  return std::nullopt;
+}
 
 absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
   if (try_access_ == TryAccess::kAll) {
@@ -77,11 +100,12 @@ std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) const
   const auto& files = StatusPageFiles();
   const auto file = std::find_if(files.begin(), files.end(),
                                  [&name](const auto& one) { return name == "/" + one.first; });
-  if (!is_status && file == files.end()) return std::nullopt;
+  if (!is_status && file == files.end()) return DocumentAt(request);
   if (!IsRead(request)) return NotARead(request);
   PageResponse response;
   response.content_type = is_status ? kStatusType : ContentTypeOf(file->first);
-  response.body = is_status ? StatusJson(snapshot_(), CheckAccess(request)) : file->second;
+  response.body =
+      is_status ? StatusJson(snapshot_(), CheckAccess(request), ScopeOf(request)) : file->second;
   return response;
 }
 

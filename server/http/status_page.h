@@ -1,10 +1,10 @@
 // The pages for people on the metrics port: the page at / with its scripts and style (status_page/,
-// compiled in), and /status.json, which it polls. Its boxes call models at /v1 of the same port
-// (MetricsServer::Pages::call); who may is decided here.
+// compiled in), /status.json, which it polls, and documents. Its boxes call models at /v1 of the
+// same port (MetricsServer::Pages::call); who may is decided here.
 //
 // The page loads nothing from elsewhere, and its Content-Security-Policy enforces that. It cannot
 // be framed, and it is shown only under names that no other web site can have (page_host.h). It
-// shows no more than /metrics and ListModels do, and no content of requests. Thread-safe.
+// shows what /metrics, ListModels and the log show, and no content of requests. Thread-safe.
 #ifndef SRU_SERVER_HTTP_STATUS_PAGE_H_
 #define SRU_SERVER_HTTP_STATUS_PAGE_H_
 
@@ -15,11 +15,20 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "server/http/http_options.h"
 #include "server/http/page_message.h"
 #include "server/http/status_json.h"
 
 namespace sru::server::http {
+
+// The document at the path /docs/NAME.md, of those that come with the server; nullopt: there is
+// none.
+std::optional<PageResponse> DocumentAt(const PageRequest& request);
+
+// Headers of pages for people: nothing is loaded from elsewhere, `styles` are those that the page
+// may have, and nobody frames it.
+void AddSecurityHeaders(PageResponse* response, absl::string_view styles = "'self'");
 
 class StatusPage {
  public:

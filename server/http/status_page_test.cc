@@ -39,15 +39,19 @@ class StatusPageTest : public ::testing::Test {
     snapshot_.limits.max_batch_tokens = 4096;
   }
 
-  std::optional<PageResponse> Request(const std::string& path, const std::string& method = "GET") {
+  std::optional<PageResponse> Request(const std::string& path, const std::string& method = "GET",
+                                      const std::string& query = "") {
     PageRequest request;
     request.method = method;
     request.path = path;
+    request.query = query;
     request.peer = peer_;
     request.headers["host"] = host_;
     return page_.Handle(request);
   }
-  json Status() { return json::parse(Request("/status.json")->body); }
+  json Status(const std::string& query = "") {
+    return json::parse(Request("/status.json", "GET", query)->body);
+  }
 
   StatusSnapshot snapshot_;
   std::string peer_ = "ipv4:127.0.0.1:4711";
@@ -68,7 +72,8 @@ TEST_F(StatusPageTest, TheFilesAreThereAndLoadNothingFromElsewhere) {
         std::pair{"/style.css", "text/css"}, std::pair{"/page.js", "text/javascript"},
         std::pair{"/chart.js", "text/javascript"}, std::pair{"/metrics.js", "text/javascript"},
         std::pair{"/box.js", "text/javascript"}, std::pair{"/boxes.js", "text/javascript"},
-        std::pair{"/write.js", "text/javascript"}, std::pair{"/texts.js", "text/javascript"}}) {
+        std::pair{"/write.js", "text/javascript"}, std::pair{"/texts.js", "text/javascript"},
+        std::pair{"/calls.js", "text/javascript"}, std::pair{"/table.js", "text/javascript"}}) {
     SCOPED_TRACE(path);
     const auto response = Request(path);
     ASSERT_TRUE(response.has_value());
@@ -260,6 +265,76 @@ TEST_F(StatusPageTest, MetricsAreThoseOfTheScrape) {
     EXPECT_EQ(classify["counts"][i], classify["bounds"][i] < 0.003 ? 0 : 1) << i;
   }
   EXPECT_EQ(classify["counts"][bounds], 2);
+}
+
+TEST_F(StatusPageTest, HistoryIsThatOfTheModelThatTheQueryNames) {
+  const RealClock clock;
+  telemetry::Metrics metrics(&clock);
+  telemetry::History history;
+  const auto trec = metrics.ForModel("trec", 1, 1000);
+  const auto other = metrics.ForModel("other", 2, 1000);
+  const absl::Time start = absl::FromUnixSeconds(1700000000);
+  history.Add({start, metrics.Collect({})});
+  for (int i = 0; i < 6; ++i) trec->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, {});
+  other->OnCall(calls::MethodId::kClassify, absl::StatusCode::kInternal, {});
+  history.Add({start + absl::Seconds(3), metrics.Collect({})});
+  snapshot_.models = {Model("trec", 1), Model("broken", 1)};
+  EXPECT_EQ(Status()["history"]["times"], json::array());
+
+  snapshot_.history = &history;
+  json all = Status();
+  EXPECT_EQ(all["history"]["interval_s"], 3);
+  EXPECT_EQ(all["history"]["times"], json({1700000000, 1700000003}));
+  EXPECT_EQ(all["history"]["figures"]["calls"], json({nullptr, 2.333}));
+  EXPECT_EQ(all["history"]["figures"]["p50"], json({nullptr, 2.5e-05}));
+  EXPECT_EQ(all["models"][0]["figures"]["calls"], 2);
+  EXPECT_EQ(all["models"][1]["figures"], json::object());
+  const json one = Status("model=other&version=2");
+  EXPECT_EQ(one["history"]["figures"]["errors"], json({nullptr, 0.3333}));
+  EXPECT_EQ(Status("model=nobody")["history"]["times"], json::array());
+}
+
+TEST_F(StatusPageTest, SlowCallsAndErrorsHaveTheirStages) {
+  telemetry::RecentCall call;
+  call.time = absl::FromUnixMillis(1700000000250);
+  call.method = "Translate";
+  call.model = "ende";
+  call.request_id = "id-7";
+  call.times.emplace();
+  call.times->total = absl::Milliseconds(7);
+  call.times->queue = absl::Milliseconds(4);
+  call.times->met.steps = 12;
+  snapshot_.slow = absl::Milliseconds(5);
+  snapshot_.slow_calls = {call};
+  telemetry::RecentCall error;
+  error.code = absl::StatusCode::kNotFound;
+  error.error = "model: 'x' is not loaded";
+  snapshot_.errors = {error};
+  const json status = Status();
+  EXPECT_EQ(status["slow_calls"]["log_slow_ms"], 5);
+  const json& slow = status["slow_calls"]["calls"][0];
+  EXPECT_EQ(slow["time"], 1700000000.25);
+  EXPECT_EQ(slow["request_id"], "id-7");
+  EXPECT_EQ(slow["queue_us"], 4000);
+  EXPECT_EQ(slow["rest_us"], 3000);
+  EXPECT_EQ(slow["steps"], 12);
+  EXPECT_EQ(status["errors"][0]["code"], "NOT_FOUND");
+  EXPECT_EQ(status["errors"][0]["error"], "model: 'x' is not loaded");
+  EXPECT_FALSE(status["errors"][0].contains("total_us")) << "nobody knows";
+}
+
+TEST_F(StatusPageTest, TheDocumentsThatItLinksToAreThere) {
+  const std::string page = Request("/")->body;
+  int links = 0;
+  for (size_t at = page.find("docs/"); at != std::string::npos; at = page.find("docs/", at + 1)) {
+    const auto document = Request("/" + page.substr(at, page.find('"', at) - at));
+    ASSERT_TRUE(document.has_value());
+    EXPECT_EQ(document->content_type, "text/plain; charset=utf-8");
+    EXPECT_THAT(document->body, HasSubstr("# "));
+    ++links;
+  }
+  EXPECT_GE(links, 3);
+  EXPECT_FALSE(Request("/docs/nothing.md").has_value());
 }
 
 TEST_F(StatusPageTest, BadTextOfAModelIsStillJson) {

@@ -46,7 +46,10 @@ SERVER = ""
 SOURCE_ROOT = ""
 TIMEOUT = 60
 # The columns of the table of models.
-HEADS = ["Model", "State", "Runs on", "Calls/s", "p50", "p99", "Waiting", "Batch fill", "Refused", "Unknown words"]
+HEADS = ["State", "Model", "Task", "Weights", "Workers", "Calls/s", "Errors/s", "Refused/s", "p50", "p99", "Waiting",
+         "Batch fill", "Unknown"]
+FIGURES = ["calls", "errors", "refused", "p50", "p90", "p99", "tokenize", "queue", "compute", "fill", "batch", "waiting",
+           "running", "in_flight", "generated", "first_p50", "first_p99", "next_p50", "next_p99", "loop_lag"]
 
 
 class Server(SruServer):
@@ -74,15 +77,17 @@ class PlayedServer:
     """The page as it is in the sources, and a server that has the models and answers that a test gives it:
     there is no reader and no translator that could come with the project.
 
-    answers: {path: (HTTP status, dict)}. self.requests are the (path, dict) that have been sent."""
+    answers: {path: (HTTP status, dict)}. self.requests are the (path, dict) that have been sent. `more` is of status.json."""
 
-    def __init__(self, models, answers):
+    def __init__(self, models, answers, **more):
         self.requests = []
         status = {
             "time": 0, "version": "0", "state": "ready", "metrics": {},
             "limits": {"max_batch_tokens": 1, "max_queue_tokens": 1, "max_queue_sequences": 1, "max_sequence_tokens": 1},
             "try": {"allowed": True, "reason": ""},
-            "models": [dict({"version": 1, "latest": True, "state": "ready", "reason": "", "description": "",
+            "history": {"interval_s": 1, "times": [], "figures": {name: [] for name in FIGURES}},
+            "slow_calls": {"log_slow_ms": 0, "calls": []}, "errors": [], **more,
+            "models": [dict({"figures": dict.fromkeys(FIGURES),"version": 1, "latest": True, "state": "ready", "reason": "", "description": "",
                              "backend": "cpu", "backend_description": "", "dtype": "float32", "instances": 1,
                              "parameters": 1, "labels": [], "takes_text": True}, **model) for model in models]}
         requests = self.requests
@@ -99,7 +104,7 @@ class PlayedServer:
                 self.wfile.write(body)
 
             def do_GET(self):
-                if self.path == "/status.json":
+                if self.path.startswith("/status.json"):
                     status["time"] += 1
                     self.reply(200, "application/json", json.dumps(status).encode())
                     return
@@ -184,8 +189,8 @@ class StatusPageTest(unittest.TestCase):
     def open(self, *flags, writes=False):
         return self.visit(Server(*flags, writes=writes))
 
-    def play(self, models, answers):
-        return self.visit(PlayedServer(models, answers))
+    def play(self, models, answers=None, **more):
+        return self.visit(PlayedServer(models, answers or {}, **more))
 
     def visit(self, server):
         self.addCleanup(server.stop)
@@ -248,7 +253,7 @@ class StatusPageTest(unittest.TestCase):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 urls.add(message["params"]["request"]["url"])
-        self.assertIn(server.url + "status.json", urls)
+        self.assertIn(server.url + "status.json?", urls)
         self.assertEqual([url for url in urls if not url.startswith(server.url)], [])
 
     def test_a_question_gets_its_label(self):
@@ -278,7 +283,7 @@ class StatusPageTest(unittest.TestCase):
     def test_shows_the_share_of_unknown_words(self):
         server = self.open()
         with Load(server.url, text="qqzz is qqyy qqxx"):
-            self.wait(lambda: self.model_cells(2)["Unknown words"] == "75 %", "three of four words are unknown")
+            self.wait(lambda: self.model_cells(2)["Unknown"] == "75 %", "three of four words are unknown")
         alarming = self.elements("#models .alarming")
         self.assertEqual([one.text for one in alarming], ["75 %"])
 
@@ -287,29 +292,32 @@ class StatusPageTest(unittest.TestCase):
         self.wait(lambda: self.number("calls") == 0, "no calls yet")
         self.assertIsNone(self.number("p50"))
         with Load(server.url, version=2):
-            for tile, least in (("calls", 5), ("p50", 0), ("p99", 0), ("fill", 0), ("sequences", 0.99)):
+            for tile, least in (("calls", 5), ("p50", 0), ("p99", 0), ("fill", 0)):
                 self.wait(lambda tile=tile, least=least: (self.number(tile) or 0) > least, tile)
-            self.assertEqual(self.number("errors"), 0)
+            self.assertEqual((self.number("errors"), self.number("refused")), (0, 0))
             # The lines of the charts have points and move.
             path = self.elements("#charts path.line")[0]
             before = path.get_attribute("d")
             self.wait(lambda: path.get_attribute("d").count("L") > before.count("L"), "a new point")
             facts = self.element("connections")
             with socket.create_connection(("127.0.0.1", server.port)):
-                self.wait(lambda: re.search(r"not begun\s+1\b", facts.text), "a connection that says nothing")
-            self.wait(lambda: re.search(r"not begun\s+0\b", facts.text), "it is closed")
+                self.wait(lambda: re.search(r"silent\s+1\b", facts.text), "a connection that says nothing")
+            self.wait(lambda: re.search(r"silent\s+0\b", facts.text), "it is closed")
             # Only the version that is called has figures.
             self.assertEqual([head.get_attribute("textContent") for head in self.elements("#models thead th")], HEADS)
             self.assertEqual(sorted(self.model_cells(1)), sorted(HEADS))
-            self.assertIn("version 1", self.model_cells(1)["Model"])
+            self.assertIn("trec · 1", self.model_cells(1)["Model"])
             self.assertIn("latest", self.model_cells(2)["Model"])
             self.wait(lambda: re.match(r"[1-9]", self.model_cells(2)["Calls/s"]), "calls of 2")
             self.assertEqual(self.model_cells(1)["Calls/s"], "0")
-            self.assertEqual(self.model_cells(2)["Unknown words"], "0 %")
-            self.assertEqual(self.model_cells(1)["Unknown words"], "\u2013")
+            self.assertEqual(self.model_cells(2)["Unknown"], "0 %")
+            self.assertEqual(self.model_cells(1)["Unknown"], "\u2013")
             # The choice of models has them too.
             Select(self.element("scope")).select_by_visible_text("trec · 1")
-            self.assertEqual(self.number("calls"), 0)
+            self.wait(lambda: self.number("calls") == 0, "no calls of the chosen version")
+            # What was is there at once.
+            self.driver.get(server.url)
+            self.wait(lambda: self.elements("#charts path.line")[0].get_attribute("d").count("L") > 1, "the history")
             Select(self.element("scope")).select_by_visible_text("trec · 2")
             self.wait(lambda: (self.number("calls") or 0) > 5, "calls of the chosen version")
         self.wait(lambda: self.number("calls") == 0, "the load is over")
@@ -636,20 +644,76 @@ class StatusPageTest(unittest.TestCase):
             ".then((r) => done('answered ' + r.status), (e) => done(e.name));", server.url)
         self.assertEqual(refused, "TypeError")
 
-    def test_percentiles_are_those_of_prometheus(self):
+    def test_rates_are_differences_between_two_answers(self):
         self.open()
-        h = "{bounds: [1, 2, 4], counts: [0, 10, 20, 20], count: 20, sum: 50}"
-        later = "{bounds: [1, 2, 4], counts: [5, 15, 25, 30], count: 30, sum: 90}"
+        answer = "{time: %d, metrics: {a: {series: [{labels: {}, value: %d}]}}}"
         for expression, expected in (
-                ("m.quantile(%s, 0.5)" % h, 2), ("m.quantile(%s, 0.25)" % h, 1.5), ("m.quantile(%s, 0.75)" % h, 3),
-                ("m.mean(%s)" % h, 2.5),
-                # Above the last bound there is nothing to interpolate to.
-                ("m.quantile({bounds: [1], counts: [0, 5], count: 5, sum: 50}, 0.5)", 1),
-                ("m.quantile({bounds: [1], counts: [0, 0], count: 0, sum: 0}, 0.5)", None),
-                # Rates are differences between two answers; a server that was restarted counts from 0.
-                ("m.difference(%s, %s).counts" % (later, h), [5, 5, 5, 10]), ("m.difference(%s, %s).count" % (h, later), 20),
-                ("m.rate(30, 10, 2)", 10), ("m.rate(4, 10, 2)", 2)):
+                ("m.rate(%s, %s, 'a')" % (answer % (3, 30), answer % (1, 10)), 10),
+                # A server that was restarted counts from 0.
+                ("m.rate(%s, %s, 'a')" % (answer % (3, 4), answer % (1, 10)), 2),
+                ("m.rate(%s, null, 'a')" % (answer % (3, 4)), None)):
             self.assertEqual(self.run_module(expression), expected, expression)
+
+    def test_of_many_models_the_failed_ones_come_first(self):
+        models = [{"name": "m%d" % i, "task": "encoder", "backend_description": "AVX"} for i in range(30)]
+        for i in (7, 21):
+            models[i].update(state="failed", reason="m%d/1/config.json: <b>no</b> layers" % i)
+        server = self.play(models)
+        self.wait(lambda: self.text("failed") == "2 of 30 models failed", "the head says so")
+        self.assertIn("2 of 30 models failed", self.driver.title)
+        self.assertEqual(self.text("hardware"), "cpu · AVX")
+        rows = self.driver.execute_script(
+            "return Array.from(document.querySelectorAll('#models tbody tr'), row => [row.innerText, row.offsetHeight]);")
+        self.assertEqual(len(rows), 30)
+        self.assertEqual([text.split()[:2] for text, _ in rows[:4]],
+                         [["failed", "m7"], ["failed", "m21"], ["ready", "m0"], ["ready", "m1"]])
+        self.assertIn("m7/1/config.json: <b>no</b> layers", rows[0][0])
+        self.assertLessEqual(max(height for _, height in rows), 40, "one line each")
+        self.check_quiet(server)
+
+    def test_slow_calls_and_errors_are_shown_as_text(self):
+        call = dict(TIMES, time=1700000000, method="Translate", code="OK", error="", model="ende", version=3, sequences=2, tokens=40,
+                    request_id="id-7", trace_id="t-7", rest_us=9000, batch_sequences=7, batch_tokens=90, steps=12, first_step_us=5)
+        error = dict(call, code="NOT_FOUND", error="<i>x</i> is not loaded", model="", version=0)
+        counts = {"sru_requests_total": {"type": "counter", "help": "", "series": [
+            {"labels": {"code": code}, "value": value} for code, value in (("OK", 5), ("NOT_FOUND", 2))]}}
+        server = self.play([{"name": "ende", "task": "translator"}], metrics=counts, errors=[error],
+                           slow_calls={"log_slow_ms": 5, "calls": [call, call]},
+                           build={"commit": "0123456789abcdef"}, flags=[{"name": "dtype", "value": "int8", "source": "flag"}])
+        self.wait(lambda: "5.00 ms or longer" in self.text("slow-note"), "the bound")
+        rows = self.elements("#slow tbody tr")
+        self.assertEqual(len(rows), 2)
+        for part in ("Translate", "ende · 3", "rest 9.00 ms", "2 / 40", "7 / 90", "12", "id-7", "t-7"):
+            self.assertIn(part, rows[0].text)
+        self.assertIn("<i>x</i> is not loaded", self.elements("#errors tbody tr")[0].text)
+        self.assertIn("2 since the start", self.text("codes"))
+        self.assertIn("(0123456789ab)", self.text("facts"))
+        self.driver.find_element(By.CSS_SELECTOR, "#build-section summary").click()
+        self.assertIn("--dtype int8 flag", self.elements("#flags tbody tr")[0].text)
+        self.check_quiet(server)
+
+    def test_two_texts_are_compared_and_words_tagged(self):
+        encodings = [{"shape": ["2"], "values": [3, 4], "token_count": 4, "unknown_tokens": 3},
+                     {"shape": ["2", "2"], "values": [8, 6, 0, 0], "token_count": 2}]
+        tokens = [{"token": word, "labels": [{"name": name, "probability": 0.75}]}
+                  for word, name in (("<b>Anna</b>", "PERSON"), ("left", "O"))]
+        server = self.play(
+            [{"name": "vectors", "task": "encoder"}, {"name": "names", "task": "tagger"}],
+            {"/v1/encode": (200, {"model": "vectors", "version": "1", "times": TIMES, "encodings": encodings}),
+             "/v1/tag": (200, {"model": "names", "version": "1", "times": TIMES, "taggings": [{"tokens": tokens, "token_count": 2}]})})
+        self.fill("encode-text", "a")
+        self.fill("encode-other", "b")
+        self.press("encode")
+        self.wait(lambda: "similarity 0.960" in self.text("encode-answer"), "the cosine of (3, 4) and (4, 3)")
+        self.assertIn("4 tokens, 3 of them unknown", self.text("encode-answer"))
+        self.fill("tag-text", "Anna left")
+        self.press("tag")
+        self.wait(lambda: self.elements("#tag-answer .tagged"), "tags")
+        self.assertEqual([one.text.split("\n") for one in self.elements("#tag-answer .tagged")],
+                         [["<b>Anna</b>", "PERSON"], ["left", "O"]])
+        self.assertEqual([path for path, _ in server.requests], ["/v1/encode", "/v1/tag"])
+        self.assertEqual(server.requests[0][1]["texts"], ["a", "b"])
+        self.check_quiet(server)
 
 
 def write_picture(path):
@@ -667,7 +731,7 @@ def write_picture(path):
                 "--model=trec", "--sequences=4", "--warmup=10ms"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         for rate in (400, 1100, 1900, 2600, 1500):
-            subprocess.run([*load, "--duration=6s", "--rate=%d" % rate], check=True, **quiet)
+            subprocess.run([*load, "--duration=12s", "--rate=%d" % rate], check=True, **quiet)
         with subprocess.Popen([*load, "--duration=6s", "--rate=2200"], **quiet):
             time.sleep(4)
             driver.save_screenshot(path)

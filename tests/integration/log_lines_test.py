@@ -66,6 +66,30 @@ class LogTest(unittest.TestCase):
                 self.assertNotIn("trace_id", line)
             self.assertIn("'other' is not loaded", lines[2]["error"])
 
+    def test_slow_calls(self):
+        # A call waits for others for 20 ms.
+        flags = ("--log_slow_ms=15", "--log_requests=none", "--max_queue_delay_us=20000")
+        with Server("--log_format=json", *flags) as server, server.channel() as channel:
+            headers = (("x-request-id", "id-3"), ("traceparent", TRACEPARENT))
+            self.assertEqual(call(channel, "Classify", classify_request(QUESTION, "Why ?"), headers).code, "OK")
+            self.assertEqual(call(channel, "ListModels").code, "OK")
+            self.assertEqual(call(channel, "GetModel", b"\x0a\x05other").code, "NOT_FOUND")
+            status = json.loads(server.page("/status.json"))
+            self.assertEqual(server.stop(), 0)
+            lines = server.log_lines("slow request")
+            self.assertEqual([(line["method"], line["level"]) for line in lines], [("Classify", "info")])
+            self.assertEqual(server.log_lines("request"), [])
+            self.assertGreater(lines[0]["queue_us"], 15000)
+            self.assertEqual((lines[0]["batch_sequences"], lines[0]["batch_tokens"]), (2, 6))
+            self.assertNotIn("steps", lines[0])
+            self.assertEqual(status["slow_calls"]["log_slow_ms"], 15)
+            kept = status["slow_calls"]["calls"]
+            self.assertEqual([(one["method"], one["model"], one["request_id"], one["trace_id"]) for one in kept],
+                             [("Classify", "trec", "id-3", TRACE)])
+            self.assertEqual([(one["method"], one["code"]) for one in status["errors"]], [("GetModel", "NOT_FOUND")])
+            self.assertIn("'other' is not loaded", status["errors"][0]["error"])
+            self.assertNotIn("Zanzibarquux", json.dumps(status))
+
     def test_admin_calls(self):
         admin = ("--model_control=explicit", "--admin_listen=127.0.0.1:0")
         with Server("--log_format=json", "--log_requests=all", *admin) as server:

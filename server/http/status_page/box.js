@@ -1,6 +1,6 @@
 // What the boxes that try a model share: the choice of models, calls, and how answers are shown. The
-// elements of a box `name` have the ids name (its form), name-section, name-model, name-token,
-// name-token-label and name-answer.
+// elements of a box `name` have the ids name (its form), name-model, name-FIELD, name-token,
+// name-token-label and name-answer, and name-section if it stands in a section of its own.
 
 import { formatSeconds } from "./metrics.js";
 
@@ -85,9 +85,44 @@ export function onSubmit(name, answer) {
   });
 }
 
-// Makes a box of a form that asks `path` (docs/rest.md) about models that it `takes`: `request` says
-// what, and `show` returns the elements for the answer. Returns the function to call with status.json.
-export function makeBox(name, { takes, path, request, show }) {
+function labelled(text, box, className = "") {
+  const label = element("label", className, text + " ");
+  label.append(box);
+  return label;
+}
+
+// Makes the form of a box: `fields` are an id, a label, and attributes of an input, or of a text
+// area if these have `rows`.
+function makeForm(name, title, button, fields) {
+  const form = element("form");
+  form.id = name;
+  form.hidden = true;
+  const made = (tag, id, attributes) =>
+    Object.assign(element(tag), { id: `${name}-${id}`, ...attributes });
+  const row = element("div", "try-row");
+  const areas = [];
+  row.append(labelled("Model", made("select", "model", {})));
+  for (const [id, label, attributes] of fields) {
+    const box = made(attributes.rows ? "textarea" : "input", id, {
+      autocomplete: "off", spellcheck: false, required: true, maxLength: 20000, ...attributes });
+    if (attributes.rows) areas.push(labelled(label, box, "below"));
+    else row.append(labelled(label, box, attributes.type ? "" : "grow"));
+  }
+  row.append(Object.assign(element("button", "", button), { type: "submit" }));
+  const token = labelled("Bearer token, kept in this page only",
+    made("input", "token", { type: "password", autocomplete: "off" }), "below");
+  token.id = name + "-token-label";
+  token.hidden = true;
+  const answer = made("div", "answer", {});
+  answer.setAttribute("aria-live", "polite");
+  form.append(element("h3", "", title), row, ...areas, token, answer);
+  byId("boxes").append(form);
+}
+
+// Makes a box that asks `path` (docs/rest.md) about models that it `takes`: `request` says what,
+// and `show` returns the elements for the answer. Returns the function to call with status.json.
+export function makeBox(name, { title, button, fields, takes, path, request, show }) {
+  makeForm(name, title, button, fields);
   onSubmit(name, async () => {
     const asked = { ...chosenModel(name), ...request() };
     return show(await (await ask(name, path, asked)).json(), asked);
@@ -101,7 +136,7 @@ export function probabilityRows(pairs) {
   for (const [name, probability] of pairs) {
     const row = element("div", "answer-row");
     const bar = element("div", "bar");
-    const fill = element("i");
+    const fill = element("i", "b0");
     fill.style.width = (probability * 100).toFixed(2) + "%";
     bar.append(fill);
     row.append(element("span", "label", name), bar,
@@ -111,13 +146,15 @@ export function probabilityRows(pairs) {
   return rows;
 }
 
-// "trec version 1, 5 tokens · 1.2 ms in the server: ...", for an answer and its one sequence.
+// "trec version 1, 5 tokens, 3 of them unknown · 1.2 ms in the server: ...", for an answer and its
+// one sequence.
 export function describeCall(result, sequence) {
   const us = (value) => formatSeconds(value / 1e6);
   const { times } = result;
   return element("p", "soft",
     `${result.model} version ${result.version}, ${sequence.token_count} tokens` +
     (sequence.truncated ? " (cut)" : "") +
+    (sequence.unknown_tokens > 0 ? `, ${sequence.unknown_tokens} of them unknown` : "") +
     ` · ${us(times.total_us)} in the server: tokenize ${us(times.tokenize_us)}, ` +
     `queue ${us(times.queue_us)}, compute ${us(times.compute_us)}`);
 }

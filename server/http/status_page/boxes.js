@@ -1,4 +1,4 @@
-// The boxes with one answer to a call: labels of a classifier, answers of a reader, translations.
+// The boxes with one answer to a call: one for each task.
 
 import { byId, describeCall, element, makeBox, probabilityRows } from "./box.js";
 
@@ -6,7 +6,10 @@ const MOST_ANSWERS = 3;
 const MOST_HYPOTHESES = 3;
 
 const updateClassifier = makeBox("try", {
-  takes: (model) => model.labels.length > 0 && model.takes_text,
+  title: "Classify a text",
+  button: "Classify",
+  fields: [["text", "Text", { placeholder: "Where is Lake Titicaca ?" }]],
+  takes: (model) => model.task === "classifier" && model.takes_text,
   path: "v1/classify",
   request: () => ({ text: byId("try-text").value }),
   show: (result) => {
@@ -37,6 +40,10 @@ function markedPassage(passage, answers) {
 }
 
 const updateReader = makeBox("read", {
+  title: "Ask a reader",
+  button: "Answer",
+  fields: [["question", "Question", { placeholder: "Who wrote Hamlet?", maxLength: 2000 }],
+    ["passage", "Passage", { placeholder: "The text that has the answer", rows: 6 }]],
   takes: (model) => model.task === "reader" && model.takes_text,
   path: "v1/answer",
   request: () => ({
@@ -53,6 +60,10 @@ const updateReader = makeBox("read", {
 });
 
 const updateTranslator = makeBox("translate", {
+  title: "Translate a sentence, with alternatives",
+  button: "Translate",
+  fields: [["text", "Text", { placeholder: "A ship sails past the old lighthouse." }],
+    ["beam", "Beam", { type: "number", min: 1, max: 64, value: 5 }]],
   takes: (model) => model.task === "translator" && model.takes_text,
   path: "v1/translate",
   request: () => {
@@ -75,11 +86,62 @@ const updateTranslator = makeBox("translate", {
   },
 });
 
+const updateTagger = makeBox("tag", {
+  title: "Tag the words of a text",
+  button: "Tag",
+  fields: [["text", "Text", { placeholder: "Anna Schmidt lives in Berlin ." }]],
+  takes: (model) => model.task === "tagger" && model.takes_text,
+  path: "v1/tag",
+  request: () => ({ text: byId("tag-text").value }),
+  show: (result) => {
+    const [tagging] = result.taggings;
+    const tagged = element("p", "passage");
+    for (const { token, labels: [{ name, probability }] } of tagging.tokens) {
+      const word = element("span", "tagged", token);
+      word.title = `${(probability * 100).toFixed(1)} %`;
+      word.append(element("small", "", name));
+      tagged.append(word, " ");
+    }
+    return [tagged, describeCall(result, tagging)];
+  },
+});
+
+// The mean of the vectors of an encoding, of which a pooled one has one.
+function meanVector({ shape, values }) {
+  const width = Number(shape.at(-1));
+  return Array.from({ length: width }, (_, i) => {
+    let sum = 0;
+    for (let at = i; at < values.length; at += width) sum += values[at];
+    return sum * width / values.length;
+  });
+}
+
+const updateEncoder = makeBox("encode", {
+  title: "Compare two texts by their vectors",
+  button: "Compare",
+  fields: [["text", "Text", { placeholder: "How far away is the moon ?" }],
+    ["other", "Other text", { placeholder: "What is the distance to the moon ?" }]],
+  takes: (model) => model.task === "encoder" && model.takes_text,
+  path: "v1/encode",
+  request: () => ({ texts: [byId("encode-text").value, byId("encode-other").value] }),
+  show: (result) => {
+    const [a, b] = result.encodings.map(meanVector);
+    const product = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
+    const cosine = product(a, b) / Math.sqrt(product(a, a) * product(b, b));
+    const first = a.slice(0, 6).map((value) => value.toFixed(3)).join(", ");
+    return [element("p", "", `Cosine similarity ${cosine.toFixed(3)}`),
+      element("p", "soft", `The first vector has ${a.length} numbers: ${first} …`),
+      describeCall(result, result.encodings[0])];
+  },
+});
+
+const updates = [updateClassifier, updateReader, updateTranslator, updateTagger, updateEncoder];
+
 // Called with every answer of status.json.
 export function updateBoxes(status) {
-  byId("try-closed").hidden = updateClassifier(status);
+  const shown = updates.map((update) => update(status)).includes(true);
+  byId("try-closed").hidden = shown || (status.try.allowed &&
+    status.models.some(({ task, state }) => task === "language_model" && state === "ready"));
   byId("try-closed").textContent = status.try.allowed
-    ? "No model that takes text and has a classifier is ready." : status.try.reason;
-  updateReader(status);
-  updateTranslator(status);
+    ? "No model that takes text is ready." : status.try.reason;
 }

@@ -1,6 +1,7 @@
 // A small line chart over time in inline SVG. Colors come from the style sheet.
 
 import { element } from "./box.js";
+import { formatAge } from "./metrics.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 360;
@@ -10,9 +11,8 @@ const TOP = 8;
 const BOTTOM = 18;
 const RIGHT = 2;
 
-// What is kept; the chart starts with the shorter span and widens.
-const SPAN_SECONDS = 120;
-const FIRST_SPAN_SECONDS = 30;
+// The chart of a server that was just started shows this span, and widens.
+const FIRST_SPAN_SECONDS = 60;
 
 function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -55,7 +55,7 @@ export class Chart {
     });
     this.svg = svg("svg", {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
-      "aria-label": options.title + ", the last two minutes",
+      "aria-label": options.title + ", the last ten minutes",
     });
     figure.append(element("h3", "", options.title), legend, this.svg);
     parent.append(figure);
@@ -67,7 +67,6 @@ export class Chart {
     }));
     this.start = svg("text", { "text-anchor": "start" }, this.svg);
     this.end = svg("text", { "text-anchor": "end" }, this.svg);
-    this.end.textContent = "now";
     this.area = options.area ? svg("path", { class: "area f0" }, this.svg) : null;
     this.lines = options.names.map((_, i) => svg("path", { class: "line s" + i }, this.svg));
     this.mark = svg("line", { class: "cursor", visibility: "hidden" }, this.svg);
@@ -77,15 +76,10 @@ export class Chart {
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
 
-  clear() {
-    this.points = [];
-    this.draw();
-  }
-
-  // `values`: one per line, null for a gap.
-  add(time, values) {
-    this.points.push({ time, values });
-    while (this.points.length > 0 && this.points[0].time < time - SPAN_SECONDS) this.points.shift();
+  // `points`: {time, values}, with a value per line, null for a gap.
+  show(points) {
+    this.points = points;
+    if (!points.some(({ time }) => time === this.cursor?.time)) this.cursor = null;
     this.draw();
   }
 
@@ -93,7 +87,7 @@ export class Chart {
   span() {
     if (this.points.length === 0) return FIRST_SPAN_SECONDS;
     const seen = this.points[this.points.length - 1].time - this.points[0].time;
-    return Math.min(SPAN_SECONDS, Math.max(FIRST_SPAN_SECONDS, seen));
+    return Math.max(FIRST_SPAN_SECONDS, seen);
   }
 
   moveCursor(event) {
@@ -126,7 +120,9 @@ export class Chart {
       set(text, { x: LEFT - 6, y: at + 4 });
       text.textContent = withoutTrailingZeros(format(share * top));
     }
-    this.start.textContent = span < SPAN_SECONDS ? Math.round(span) + " s ago" : "2 min ago";
+    this.start.textContent = formatAge(span + 30).replace(/ min .*/, " min") + " ago";
+    this.end.textContent = this.cursor
+      ? new Date(this.cursor.time * 1000).toLocaleTimeString() : "now";
     set(this.start, { x: LEFT, y: height - 3 });
     set(this.end, { x: width - RIGHT, y: height - 3 });
 

@@ -1,4 +1,4 @@
-// Figures from two answers of status.json. Pure functions.
+// Figures of status.json, and how they are written. Pure functions.
 
 // The series of `name` whose labels have all of `wanted`.
 export function series(status, name, wanted = {}) {
@@ -13,61 +13,17 @@ export function total(status, name, wanted = {}) {
   return series(status, name, wanted).reduce((sum, one) => sum + one.value, 0);
 }
 
-// All histograms of `name` added up: {bounds, counts (cumulative), count, sum}; null when there is
-// none. Those of one name have the same bounds.
-export function histogram(status, name, wanted = {}) {
-  let sum = null;
-  for (const one of series(status, name, wanted)) {
-    if (sum === null) {
-      sum = { bounds: one.bounds, counts: one.counts.slice(), count: one.count, sum: one.sum };
-    } else {
-      one.counts.forEach((count, i) => { sum.counts[i] += count; });
-      sum.count += one.count;
-      sum.sum += one.sum;
-    }
-  }
-  return sum;
-}
-
-// What was observed between two histograms. A model that was loaded in between starts at nothing,
-// and so does a server that was started anew.
-export function difference(now, before) {
-  if (now === null) return null;
-  if (before === null || before.count > now.count) return now;
-  return {
-    bounds: now.bounds,
-    counts: now.counts.map((count, i) => count - before.counts[i]),
-    count: now.count - before.count,
-    sum: now.sum - before.sum,
-  };
-}
-
-// As histogram_quantile of Prometheus: linear within a bucket, the last bound for what lies above
-// it. null when nothing was observed.
-export function quantile(h, q) {
-  if (h === null || h.count === 0) return null;
-  const rank = q * h.count;
-  const at = h.counts.findIndex((count) => count >= rank);
-  if (at < 0 || at >= h.bounds.length) return h.bounds[h.bounds.length - 1];
-  const low = at === 0 ? 0 : h.bounds[at - 1];
-  const below = at === 0 ? 0 : h.counts[at - 1];
-  const inside = h.counts[at] - below;
-  return inside === 0 ? h.bounds[at] : low + (h.bounds[at] - low) * (rank - below) / inside;
-}
-
-export function mean(h) {
-  return h === null || h.count === 0 ? null : h.sum / h.count;
-}
-
 // null when there is nothing of which it could be a share.
 export function share(part, whole) {
   return whole > 0 ? part / whole : null;
 }
 
-// Increase per second of a counter; a server that was started anew counts from 0.
-export function rate(now, before, seconds) {
-  if (seconds <= 0) return null;
-  return (now >= before ? now - before : now) / seconds;
+// Increase per second of a counter between two answers; a server that was started anew counts from
+// 0. null without an earlier answer.
+export function rate(now, before, name, wanted = {}) {
+  if (!before || now.time <= before.time) return null;
+  const [high, low] = [total(now, name, wanted), total(before, name, wanted)];
+  return (high >= low ? high - low : high) / (now.time - before.time);
 }
 
 export function formatNumber(value) {
