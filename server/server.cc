@@ -52,6 +52,7 @@
 #include "server/model_loader.h"
 #include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
+#include "server/rest/front_page.h"
 #include "server/rest/gateway.h"
 #include "server/rest/route.h"
 #include "server/rpc/grpc_door.h"
@@ -670,6 +671,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.max_body_bytes = static_cast<size_t>(options_.rpc.max_message_bytes);
     gateway.readers = &readers_;
     gateway.more = text_routes_;
+    gateway.more.push_back(
+        rest::FrontPageRoutes(gateway.asks_for_tokens, options_.security.has_tls()));
     gateway.page_hosts = options_.http.status_page_hosts;
     gateway.on_refused = [this](const http::PageRequest& request, const callers::Caller* caller,
                                 int http_status, const absl::Status& reason) {

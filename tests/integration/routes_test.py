@@ -4,6 +4,8 @@
     routes_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
 """
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -84,6 +86,59 @@ class RoutesTest(unittest.TestCase):
                     urllib.request.urlopen(request, timeout=30)
                 with raised.exception as error:
                     self.assertIn(error.code, (401, 403))  # DeepL's and LibreTranslate's APIs have 403
+
+
+class FrontPageTest(unittest.TestCase):
+    def get(self, server, path="/", **headers):
+        request = urllib.request.Request("http://127.0.0.1:%d%s" % (server.http_port, path), headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.headers, answer.read().decode()
+
+    def test_programs_get_json_with_a_call_that_works(self):
+        with Server() as server:
+            headers, body = self.get(server, Accept="*/*")
+            page = json.loads(body)
+            self.assertEqual((headers["Content-Type"], headers["Vary"]), ("application/json", "Accept"))
+            self.assertIn("Simple Recurrent Units", page["about"])
+            curl = re.fullmatch(r"curl -s (127\.0\.0\.1:\d+)(/\S+) --json '(.*)'", page["example"])
+            self.assertIsNotNone(curl, page["example"])
+            host, path, body = curl.groups()
+            request = urllib.request.Request("http://%s%s" % (host, path), body.encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                self.assertEqual(json.load(answer)["model"], json.loads(body)["model"])
+            for link in ("openapi", "models", "documents", "operations", "health", "ready"):
+                self.assertTrue(self.get(server, page[link])[1], link)
+
+    def test_people_get_a_page_that_loads_nothing(self):
+        with Server() as server:
+            headers, page = self.get(server, Accept="text/html,application/xhtml+xml,*/*;q=0.8", Host="127.1")
+            self.assertEqual(headers["Content-Type"], "text/html; charset=utf-8")
+            style = re.search("<style>(.*)</style>", page).group(1)
+            digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+            self.assertIn("style-src 'sha256-%s'" % digest, headers["Content-Security-Policy"])
+            self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+            self.assertIn("curl -s localhost:8080/v1/", page)  # such a host is not repeated
+            links = re.findall('href="([^"]+)"', page)
+            self.assertGreaterEqual(len(links), 6)
+            for link in links:
+                self.assertTrue(self.get(server, link)[1], link)
+            self.assertNotIn("src=", page)
+
+    def test_without_a_token_it_names_no_model(self):
+        with tempfile.TemporaryDirectory() as directory:
+            tokens = os.path.join(directory, "tokens")
+            with open(tokens, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write("somebody %s\n" % TOKEN)
+            server = Server("--auth_tokens_file=" + tokens)
+        self.addCleanup(server.stop)
+        for accept in ("*/*", "text/html"):
+            self.assertNotIn("trec", self.get(server, Accept=accept)[1])
+            self.assertIn("trec", self.get(server, Accept=accept, Authorization="Bearer " + TOKEN)[1])
+        with self.assertRaises(urllib.error.HTTPError) as raised:
+            self.get(server, Authorization="Bearer wrong")
+        with raised.exception as error:
+            self.assertEqual(error.code, 401)
+        self.assertIn("# ", self.get(server, "/docs/security.md")[1])
 
 
 if __name__ == "__main__":
