@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "bench/arrivals.h"
 #include "bench/loopback.h"
+#include "client/channel_security.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -50,17 +51,19 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-absl::StatusOr<std::unique_ptr<Stub>> Connect(const std::string& address, int number) {
+absl::StatusOr<std::unique_ptr<Stub>> Connect(const RunOptions& options, int number) {
   grpc::ChannelArguments args;
   // By default, channels to one address share a connection.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt("sru.bench.connection", number);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  SRU_ASSIGN_OR_RETURN(const auto credentials, client::MakeChannelCredentials(options));
+  if (!options.tls_server_name.empty()) args.SetSslTargetNameOverride(options.tls_server_name);
   const std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+      grpc::CreateCustomChannel(options.address, credentials, args);
   if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kConnectTimeout))) {
-    return absl::UnavailableError(absl::StrCat("cannot connect to ", address));
+    return absl::UnavailableError(absl::StrCat("cannot connect to ", options.address));
   }
   return v1::InferenceService::NewStub(channel);
 }
@@ -321,7 +324,7 @@ absl::StatusOr<GenerateLoadResult> RunGenerateLoad(
   SRU_RETURN_UNLESS_OK(ResolveLoopback(options.address).status());
   std::vector<std::unique_ptr<Stub>> stubs;
   for (int i = 0; i < options.connections; ++i) {
-    SRU_ASSIGN_OR_RETURN(stubs.emplace_back(), Connect(options.address, i));
+    SRU_ASSIGN_OR_RETURN(stubs.emplace_back(), Connect(options, i));
   }
   std::vector<std::vector<int32_t>> expected;
   if (options.check) {

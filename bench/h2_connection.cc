@@ -5,6 +5,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <nghttp2/nghttp2.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -26,6 +30,7 @@ namespace {
 constexpr size_t kGrpcPrefix = 5;
 // So large that this client never makes the server wait.
 constexpr int32_t kWindow = 0x7fffffff;
+constexpr absl::Duration kHandshakeTime = absl::Seconds(5);
 
 absl::string_view View(const uint8_t* bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
@@ -73,22 +78,60 @@ int ConnectTo(const SocketAddress& address) {
   if (socket_address->sa_family != AF_UNIX) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   return fd;
+}
+
+// Makes TLS's handshake on a socket that blocks; null: `*error` says why there is none.
+std::shared_ptr<ssl_st> StartTls(int fd, const H2Connection::Tls& tls, std::string* error) {
+  std::shared_ptr<ssl_st> session(SSL_new(tls.context.get()), SSL_free);
+  const char* const name = tls.server_name.c_str();
+  const timeval time = absl::ToTimeval(kHandshakeTime);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+  if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session.get()), name) != 1) {
+    SSL_set1_host(session.get(), name);
+    SSL_set_tlsext_host_name(session.get(), name);
+  }
+  SSL_set_mode(session.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  ERR_clear_error();
+  if (SSL_set_fd(session.get(), fd) == 1 && SSL_connect(session.get()) == 1) return session;
+  const auto verified = SSL_get_verify_result(session.get());
+  const char* const reason = ERR_reason_error_string(ERR_peek_error());
+  *error = verified != X509_V_OK
+               ? absl::StrCat("expected a certificate of --tls_ca for ", name,
+                              ", found: ", X509_verify_cert_error_string(verified))
+           : reason != nullptr ? reason
+                               : "the server closed the connection or is silent";
+  return nullptr;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<H2Connection>> H2Connection::Open(
     const std::vector<SocketAddress>& addresses, const std::string& method, Done done,
-    bool keep_answers, const std::string& token) {
+    bool keep_answers, const std::string& token, const Tls& tls) {
   for (const SocketAddress& address : addresses) {
     const int fd = ConnectTo(address);
     if (fd < 0) continue;
+    Session session;
+    std::string error;
+    if (tls.context != nullptr && (session = StartTls(fd, tls, &error)) == nullptr) {
+      close(fd);
+      return absl::UnavailableError(absl::StrCat("cannot connect with TLS: ", error));
+    }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     std::unique_ptr<H2Connection> connection(
-        new H2Connection(fd, method, token, done, keep_answers));
+        new H2Connection(fd, session, method, token, done, keep_answers));
     if (connection->Handshake()) return connection;
-    return absl::UnavailableError("cannot connect: what listens there does not speak HTTP/2");
+    if (session != nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot connect with TLS: ", connection->why_lost_,
+                       absl::StrContains(connection->why_lost_, "certificate required")
+                           ? "; give --tls_cert and --tls_key"
+                           : ""));
+    }
+    return absl::UnavailableError(
+        "cannot connect: what listens there does not speak HTTP/2; a server with TLS needs "
+        "--tls_ca");
   }
   return absl::UnavailableError("cannot connect");
 }
@@ -166,9 +209,10 @@ struct H2Connection::Callbacks {
   }
 };
 
-H2Connection::H2Connection(int fd, const std::string& method, const std::string& token, Done done,
-                           bool keep_answers)
+H2Connection::H2Connection(int fd, Session tls, const std::string& method, const std::string& token,
+                           Done done, bool keep_answers)
     : fd_(fd),
+      tls_(std::move(tls)),
       method_(method),
       authorization_(token.empty() ? "" : absl::StrCat("Bearer ", token)),
       done_(std::move(done)),
@@ -198,7 +242,7 @@ bool H2Connection::Handshake() {
       nghttp2_session_set_local_window_size(session_.get(), NGHTTP2_FLAG_NONE, 0, kWindow) != 0) {
     return false;
   }
-  const absl::Time deadline = absl::Now() + absl::Seconds(5);
+  const absl::Time deadline = absl::Now() + kHandshakeTime;
   while (alive_ && !got_settings_) {
     Flush();
     pollfd descriptor = {fd_, POLLIN, 0};
@@ -220,7 +264,7 @@ bool H2Connection::alive() const {
 
 uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
   std::array<nghttp2_nv, 8> headers = {
-      Header(":method", "POST"), Header(":scheme", "http"),
+      Header(":method", "POST"), Header(":scheme", tls_ == nullptr ? "http" : "https"),
       Header(":path", method_),  Header(":authority", "localhost"),
       Header("te", "trailers"),  Header("content-type", "application/grpc"),
   };
@@ -266,6 +310,25 @@ void H2Connection::FillOutput() {
   }
 }
 
+ssize_t H2Connection::Send(const char* bytes, size_t size) {
+  if (tls_ == nullptr) return send(fd_, bytes, size, MSG_NOSIGNAL);
+  ERR_clear_error();
+  const int sent = SSL_write(tls_.get(), bytes, static_cast<int>(size));
+  if (sent <= 0) errno = SSL_want(tls_.get()) != SSL_NOTHING ? EAGAIN : EPROTO;
+  return sent > 0 ? sent : -1;
+}
+
+ssize_t H2Connection::Receive(char* bytes, size_t size) {
+  if (tls_ == nullptr) return recv(fd_, bytes, size, 0);
+  ERR_clear_error();
+  const int got = SSL_read(tls_.get(), bytes, static_cast<int>(size));
+  if (got > 0) return got;
+  const int error = SSL_get_error(tls_.get(), got);
+  if (error == SSL_ERROR_ZERO_RETURN) return 0;
+  errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
+  return -1;
+}
+
 bool H2Connection::Flush() {
   while (alive_) {
     if (out_begin_ == out_.size()) {
@@ -274,8 +337,7 @@ bool H2Connection::Flush() {
       FillOutput();
       if (out_.empty()) return false;
     }
-    const ssize_t sent =
-        send(fd_, out_.data() + out_begin_, out_.size() - out_begin_, MSG_NOSIGNAL);
+    const ssize_t sent = Send(out_.data() + out_begin_, out_.size() - out_begin_);
     if (sent > 0) {
       out_begin_ += static_cast<size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -290,19 +352,23 @@ bool H2Connection::Flush() {
 
 void H2Connection::ReadAnswers() {
   if (!alive_) return;
-  std::array<uint8_t, 1 << 16> chunk;
+  std::array<char, 1 << 16> chunk;
   ssize_t size;
   do {
-    size = recv(fd_, chunk.data(), chunk.size(), 0);
+    // Longer than a record of TLS, so that none of one stays with the session.
+    size = Receive(chunk.data(), chunk.size());
   } while (size < 0 && errno == EINTR);
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
   if (size <= 0) {
-    Lose(size == 0 ? "the server closed the connection" : std::strerror(errno));
+    const char* const alert = ERR_reason_error_string(ERR_peek_error());
+    Lose(size == 0                             ? "the server closed the connection"
+         : errno == EPROTO && alert != nullptr ? alert
+                                               : std::strerror(errno));
     return;
   }
   // The rest, if any, is read next time, after these answers have been handled.
-  const ssize_t parsed =
-      nghttp2_session_mem_recv(session_.get(), chunk.data(), static_cast<size_t>(size));
+  const ssize_t parsed = nghttp2_session_mem_recv(
+      session_.get(), reinterpret_cast<const uint8_t*>(chunk.data()), static_cast<size_t>(size));
   if (parsed < 0) {
     Lose(nghttp2_strerror(static_cast<int>(parsed)));
     return;
@@ -343,6 +409,7 @@ void H2Connection::End(uint32_t stream, absl::StatusCode code, absl::string_view
 
 void H2Connection::Lose(absl::string_view why) {
   alive_ = false;
+  why_lost_ = std::string(why);
   const std::string message = absl::StrCat("the connection is lost: ", why);
   while (!calls_.empty()) {
     End(calls_.begin()->first, absl::StatusCode::kUnavailable, message);

@@ -9,6 +9,8 @@
 #ifndef SRU_BENCH_H2_CONNECTION_H_
 #define SRU_BENCH_H2_CONNECTION_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +24,8 @@
 #include "bench/loopback.h"
 
 struct nghttp2_session;
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+struct ssl_st;      // and its SSL
 
 namespace sru::bench {
 
@@ -32,13 +36,20 @@ class H2Connection {
   // It may start calls, but must not cancel any or destroy the connection.
   using Done = std::function<void(uint32_t stream, absl::StatusCode code, absl::string_view text)>;
 
+  // The connection is made with TLS unless `context` is null; the server's certificate must be that
+  // of `server_name`, a name or an address.
+  struct Tls {
+    std::shared_ptr<ssl_ctx_st> context;
+    std::string server_name;
+  };
+
   // Connects to one of `addresses` and makes the HTTP/2 handshake; blocks for up to 5 seconds.
   // `method` is the path of the unary method that all calls use. `keep_answers`: whether the
   // answers are kept for `done`. The calls show `token` unless it is empty. kUnavailable if nothing
   // listens or if it does not speak HTTP/2.
   static absl::StatusOr<std::unique_ptr<H2Connection>> Open(
       const std::vector<SocketAddress>& addresses, const std::string& method, Done done,
-      bool keep_answers = false, const std::string& token = "");
+      bool keep_answers = false, const std::string& token = "", const Tls& tls = {});
   ~H2Connection();
 
   H2Connection(const H2Connection&) = delete;
@@ -76,13 +87,17 @@ class H2Connection {
     std::string text;    // grpc-message
     std::string answer;  // with its gRPC prefix, if answers are kept
   };
+  using Session = std::shared_ptr<ssl_st>;
   // The callbacks of libnghttp2.
   struct Callbacks;
 
-  H2Connection(int fd, const std::string& method, const std::string& token, Done done,
+  H2Connection(int fd, Session tls, const std::string& method, const std::string& token, Done done,
                bool keep_answers);
 
   bool Handshake();
+  // As recv() and send() do it; an error of TLS is EPROTO.
+  ssize_t Receive(char* bytes, size_t size);
+  ssize_t Send(const char* bytes, size_t size);
   // Moves what libnghttp2 wants to send to the output buffer.
   void FillOutput();
   // Returns nullptr if the call is not open.
@@ -93,11 +108,13 @@ class H2Connection {
   void Lose(absl::string_view why);
 
   const int fd_;
+  const Session tls_;  // null: none
   const std::string method_;
   const std::string authorization_;  // empty = none
   const Done done_;
   std::unique_ptr<nghttp2_session, void (*)(nghttp2_session*)> session_;
   bool alive_ = true;
+  std::string why_lost_;
   bool got_settings_ = false;
 
   std::string out_;

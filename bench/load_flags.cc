@@ -10,12 +10,12 @@
 #include "client/client.h"
 #include "client/find_model.h"
 #include "client/names.h"
+#include "client/tls_flags.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace sru::bench {
 
 void AddRunFlags(const std::string& calls, RunOptions* run, Flags* flags) {
-  run->address = "localhost:50051";
   flags->Add("address", &run->address, "HOST:PORT of the server, on this machine");
   flags->Variable("SRU_ADDRESS");
   flags->Add("rate", &run->rate, {0, 1e6},
@@ -30,6 +30,7 @@ void AddRunFlags(const std::string& calls, RunOptions* run, Flags* flags) {
   flags->Add("connections", &run->connections, {1, 1024},
              absl::StrCat("HTTP/2 connections that the ", calls, " are spread over"));
   flags->Add("token", &run->token, "bearer token that the calls show, which tells callers apart");
+  client::AddTlsFlags(run, flags);
 }
 
 std::optional<int> ParseFlags(const std::string& command, const char* usage,
@@ -49,11 +50,10 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
 absl::StatusOr<v1::ModelInfo> FindModel(const RunOptions& run, const std::string& model,
                                         int64_t version, const std::vector<std::string>& tasks) {
   SRU_RETURN_UNLESS_OK(ResolveLoopback(run.address).status());
-  client::ConnectOptions connect;
-  connect.address = run.address;
+  client::ConnectOptions connect = run;
+  connect.deadline = client::ConnectOptions().deadline;
   connect.max_attempts = 1;
   connect.channel_args = {{GRPC_ARG_ENABLE_HTTP_PROXY, 0}};
-  connect.token = run.token;
   SRU_ASSIGN_OR_RETURN(auto client, client::Client::Create(connect));
   return client::FindModel(*client, model, version, tasks);
 }

@@ -13,11 +13,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_port.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "bench/arrivals.h"
 #include "bench/h2_connection.h"
 #include "bench/loopback.h"
+#include "client/channel_security.h"
 
 namespace sru::bench {
 namespace {
@@ -49,8 +51,9 @@ struct Run {
   int64_t deadline_ns = 0;  // per call; 0 = none
   int64_t send_interval_ns = 0;
   int64_t start_ns = 0;
-  int64_t measure_ns = 0;           // calls meant for after this are counted
-  int64_t end_ns = 0;               // nothing is sent after this
+  int64_t measure_ns = 0;  // calls meant for after this are counted
+  int64_t end_ns = 0;      // nothing is sent after this
+  H2Connection::Tls tls;
   std::atomic<int64_t> tickets{0};  // counted calls, when `calls` bounds them
 
   // Whether a call meant for `time_ns` may be sent, and whether it is a counted one.
@@ -78,7 +81,7 @@ class Worker {
         [this, number](uint32_t stream, absl::StatusCode code, absl::string_view text) {
           End(number, stream, code, text);
         },
-        /*keep_answers=*/false, run_->options->token);
+        /*keep_answers=*/false, run_->options->token, run_->tls);
     if (!connection.ok()) return connection.status();
     links_.push_back({*std::move(connection), {}});
     return absl::OkStatus();
@@ -292,6 +295,12 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
   SRU_ASSIGN_OR_RETURN(auto addresses, ResolveLoopback(options.address));
 
   Run run;
+  SRU_ASSIGN_OR_RETURN(run.tls.context, client::MakeTlsContext(options));
+  run.tls.server_name = options.tls_server_name;
+  if (run.tls.server_name.empty()) {
+    const auto host = SplitHostPort(options.address);
+    run.tls.server_name = host.has_value() ? std::string(host->host) : "localhost";  // unix:
+  }
   run.options = &options;
   run.requests = &requests;
   if (options.deadline != absl::InfiniteDuration()) {

@@ -1,4 +1,5 @@
 // sru_bench load: unary calls of one method, in a closed or an open loop.
+#include <csignal>
 #include <iostream>
 
 #include "base/status.h"
@@ -22,6 +23,7 @@ examples:
   sru_bench load --lengths=uniform:1:300 --json     sequences of 1 to 300 random tokens
   sru_bench load --input=questions.txt --sequences=8
   sru_bench load --method=Translate --requests=calls.jsonl
+  sru_bench load --tls_ca=cert.pem --token=TOKEN
 
 A line of the file of --requests is a request as JSON, such as
   {"model": "en_de", "sequences": [{"text": "A dog runs."}], "beam_size": 5}
@@ -72,6 +74,7 @@ int LoadMain(const std::vector<std::string>& args) {
 
   const auto requests = PrepareRequests(request, &load);
   if (!requests.ok()) return Fail("load", requests.status(), load);
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes without MSG_NOSIGNAL
   load.stop = StopOnSignal();
   load.on_progress = ProgressPrinter("calls");
   auto result = RunLoad(load, *requests);

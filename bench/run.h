@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "bench/histogram.h"
+#include "client/connect_options.h"
 
 namespace sru::bench {
 
@@ -25,10 +26,9 @@ struct Progress {
   int64_t running = 0;
 };
 
-struct RunOptions {
-  std::string address;
-  std::string token;  // that calls show; empty = none
-
+// The server and how to reach it, and the load. `deadline` is that of each call, counted from its
+// planned time of sending; InfiniteDuration = none.
+struct RunOptions : client::ConnectOptions {
   // Open loop: calls per second, whatever the server does. 0 = closed loop.
   double rate = 0;
   // Open loop: most calls on their way; a call beyond that is not sent, but counted as `unsent`.
@@ -38,8 +38,6 @@ struct RunOptions {
   // Calls of the warm-up are sent but not counted.
   absl::Duration warmup = absl::Seconds(1);
   absl::Duration duration = absl::Seconds(10);
-  // The deadline of each call, counted from its planned time of sending; InfiniteDuration = none.
-  absl::Duration deadline = absl::Seconds(10);
   int connections = 2;
 
   // Called about once per second, maybe from another thread; may be null.

@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include <algorithm>
@@ -125,6 +126,24 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
   ERR_clear_error();
   if (!status.ok()) return status;
   return grpc::SslCredentials(ssl);
+}
+
+absl::StatusOr<std::shared_ptr<ssl_ctx_st>> MakeTlsContext(const ConnectOptions& options) {
+  SRU_RETURN_UNLESS_OK(MakeChannelCredentials(options).status());  // the files are right
+  if (!WantsTls(options)) return std::shared_ptr<ssl_ctx_st>();
+  std::shared_ptr<ssl_ctx_st> context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
+  const std::string& authorities = options.tls_ca.empty() ? kSystemAuthorities : options.tls_ca;
+  const std::string &certificate = options.tls_cert, &key = options.tls_key;
+  static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+  if (SSL_CTX_load_verify_file(context.get(), authorities.c_str()) != 1 ||
+      SSL_CTX_set_alpn_protos(context.get(), kHttp2, sizeof(kHttp2)) != 0 ||
+      (!key.empty() &&
+       (SSL_CTX_use_certificate_chain_file(context.get(), certificate.c_str()) != 1 ||
+        SSL_CTX_use_PrivateKey_file(context.get(), key.c_str(), SSL_FILETYPE_PEM) != 1))) {
+    return InvalidArgument("tls_ca, tls_cert, tls_key: ", ERR_reason_error_string(ERR_get_error()));
+  }
+  return context;
 }
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const ConnectOptions& options) {

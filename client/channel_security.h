@@ -1,5 +1,5 @@
 // How a client proves who it is and checks who the server is: TLS and tokens, from the files that
-// ConnectOptions names. Only client.cc uses it.
+// ConnectOptions names.
 #ifndef SRU_CLIENT_CHANNEL_SECURITY_H_
 #define SRU_CLIENT_CHANNEL_SECURITY_H_
 
@@ -15,6 +15,7 @@
 namespace grpc {
 class ChannelCredentials;
 }  // namespace grpc
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
 namespace sru::client {
 
@@ -26,6 +27,9 @@ bool WantsTls(const ConnectOptions& options);
 // one.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const ConnectOptions& options);
+
+// The same for a program that speaks HTTP/2 itself, as sru_bench does; null without TLS.
+absl::StatusOr<std::shared_ptr<ssl_ctx_st>> MakeTlsContext(const ConnectOptions& options);
 
 // The token in a file, which is read again from time to time because tokens are replaced while
 // programs run. Thread-safe.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/names.h"
+#include "client/tls_flags.h"
 
 namespace sru::client {
 namespace {
@@ -14,17 +15,7 @@ void AddTo(Flags* flags, CommonFlags* common) {
   flags->Add("address", &connect.address, common->address_help);
   flags->Variable(common->address_variable);
   flags->Add("deadline", &connect.deadline, "time for each call; inf = no bound");
-  flags->Add("tls", &connect.tls, "use TLS, as the other --tls flags do too");
-  flags->Add("tls_ca", &connect.tls_ca,
-             "PEM file with the authorities to trust; without it those of the system");
-  flags->Variable("SRU_TLS_CA");
-  flags->Add("tls_cert", &connect.tls_cert, "PEM file with this client's certificate");
-  flags->Variable("SRU_TLS_CLIENT_CERT");
-  flags->Add("tls_key", &connect.tls_key, "PEM file with its key");
-  flags->Variable("SRU_TLS_CLIENT_KEY");
-  flags->Add("tls_server_name", &connect.tls_server_name,
-             "name in the server's certificate, if it is not that in --address");
-  flags->Variable("SRU_TLS_SERVER_NAME");
+  AddTlsFlags(&connect, flags);
   flags->Add("token_file", &connect.token_file, "file with the token to send");
   flags->Variable("SRU_TOKEN_FILE");
   flags->Add("json", &common->json, "print one JSON object per line");

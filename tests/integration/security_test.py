@@ -221,6 +221,35 @@ class TlsTest(Files):
             # The server still works.
             self.assertEqual(call_once(server, credentials(self.ours, *self.client_pair)).code, "OK")
 
+    def test_our_load_generator(self):
+        """sru_bench over TLS: both its loads, by its own HTTP/2 and by gRPC, and what it says of a wrong flag."""
+        certificate, key = self.client_pair
+        with Server(*self.tls_flags(client_ca=self.ours.certificate)) as server:
+
+            def bench(command, *flags):
+                to = "--address=" + server.address
+                times = ["--warmup=0s", "--duration=60s"]
+                return run(os.path.join(os.path.dirname(CLIENT), "sru_bench"), command, to, *times, *flags)
+
+            trust = "--tls_ca=" + self.ours.certificate
+            tls = [trust, "--tls_cert=" + certificate, "--tls_key=" + key]
+            load = bench("load", *tls, "--calls=50", "--in_flight=4", "--json")
+            self.assertEqual(load.returncode, 0, load.stderr)
+            self.assertIn('"ok":50', load.stdout.replace(" ", ""))
+            texts = bench("generate", *tls, "--texts=2", "--model=war_and_peace")
+            self.assertEqual(texts.returncode, 0, texts.stderr)
+            for flags, part in (
+                (["--tls_ca=" + self.theirs.certificate], "of --tls_ca for localhost, found: self-signed"),
+                (["--tls_ca=" + self.theirs.certificate, "--lengths=5"], "certificate verify failed"),
+                ([trust], "certificate required; give --tls_cert and --tls_key"),
+                ([*tls, "--tls_server_name=example.org"], "for example.org, found: hostname mismatch"),
+                ([], "a server with TLS needs --tls_ca"),
+                ([trust, "--tls_cert=" + certificate], "tls_key: expected the key of tls_cert"),
+            ):
+                done = bench("load", *flags)
+                self.assertNotEqual(done.returncode, 0, part)
+                self.assertIn(part, done.stderr)
+
     def test_our_clients(self):
         certificate, key = self.client_pair
         tokens = self.write("tokens", "team %s\n" % TOKEN)
@@ -486,6 +515,27 @@ class TokenTest(Files):
         with Server(*self.flags("--auth_health")) as server:
             self.assertEqual(call_once(server, None).code, "UNAUTHENTICATED")
             self.assertEqual(call_once(server, None, metadata=bearer(TOKEN)).code, "OK")
+
+    def test_probes_need_none(self):
+        """Those of all protocols; what stands beside them needs one."""
+        paths = ["/v2/health/live", "/v2/health/ready", "/v2/models/trec/ready", "/health", "/readyz"]
+        probes = ["inference.GRPCInferenceService/" + name for name in ("ServerLive", "ServerReady")]
+        for flags, expected in (([], 200), (["--auth_health"], 401)):
+            with Server(*self.flags(*flags)) as server:
+                for path in paths:
+                    want = 200 if path == "/readyz" else expected
+                    self.assertEqual(self.http_status(server, "GET", path), want, path)
+                for probe in probes:
+                    self.assertEqual(self.http_status(server, "POST", "/" + probe), expected, probe)
+                for path in ("/v2", "/v2/models/trec", "/v1/models"):
+                    self.assertEqual(self.http_status(server, "GET", path), 401, path)
+
+    def http_status(self, server, verb, path):
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+        with contextlib.closing(connection):
+            body = None if verb == "GET" else "{}"
+            connection.request(verb, path, body, {} if body is None else {"Content-Type": "application/json"})
+            return connection.getresponse().status
 
     def test_the_admin_port_needs_one_too(self):
         tokens = self.write("admin_tokens", TOKEN + "\n")
