@@ -37,14 +37,14 @@ const charts = [
   [new Chart(byId(parent), { title, names, format, ...options }), figures]);
 
 const TILES = [
-  ["calls", "Calls per second", (f) => [m.formatNumber(f.calls)]],
-  ["errors", "Errors per second", (f) => [m.formatNumber(f.errors)], (f) => f.errors > 0],
-  ["refused", "Refused per second", (f) => [m.formatNumber(f.refused)], (f) => f.refused > 0],
+  ["calls", "Calls/s", (f) => [m.formatNumber(f.calls)]],
+  ["errors", "Errors/s", (f) => [m.formatNumber(f.errors)], (f) => f.errors > 0],
+  ["refused", "Refused/s", (f) => [m.formatNumber(f.refused)], (f) => f.refused > 0],
   ["p50", "Latency p50", (f) => [m.formatSeconds(f.p50)]],
   ["p99", "Latency p99", (f) => [m.formatSeconds(f.p99)]],
   ["in-flight", "Calls in flight", (f) => [m.formatNumber(f.in_flight)]],
   ["waiting", "Tokens that wait", (f) => [m.formatNumber(f.waiting),
-    f.oldest > 0 ? "for " + m.formatSeconds(f.oldest) : ""]],
+    f.oldest > 0 ? m.formatSeconds(f.oldest) : ""]],
   ["fill", "Batch fill", (f) => [m.formatPercent(f.fill)]],
 ];
 

@@ -1,13 +1,12 @@
 // What the words of the page mean, for those who hover over them.
 export const WORDS = {
-  "Refused per second": "Errors of calls that were turned away before they were computed",
   "Refused/s": "Calls that were turned away: queue full, deadline too near, or over a limit",
   "Latency p50": "Half of the calls were answered sooner; Generate and EncodeStream do not count",
   "Latency p99": "All but one in a hundred were answered sooner; without Generate and EncodeStream",
   "p50": "Half of the calls were answered sooner",
   "p99": "All but one in a hundred calls were answered sooner",
   "Calls in flight": "Of all models",
-  "Tokens that wait": "For a batch",
+  "Tokens that wait": "For a batch, and how long the oldest of them has waited",
   "Waiting": "Tokens that wait for a batch",
   "Batch fill": "Tokens of a batch as a share of --max_batch_tokens",
   "Weights": "The form in which they are kept and multiplied",
