@@ -26,7 +26,15 @@ struct CallOptions {
   std::optional<absl::Duration> deadline;
   // Ends Generate and EncodeStream from another thread; may be null.
   Cancellation* cancellation = nullptr;
+  // Appears in the server's log, and comes back; 1 to 128 visible ASCII characters. Empty: none.
+  std::string request_id;
+  // The header of W3C Trace Context, by which the server's spans become children of the caller's:
+  // that of the caller's tracer, or one of StartTrace(). Empty: the call is not part of a trace.
+  std::string traceparent;
 };
+
+// A traceparent that begins a sampled trace: for programs without a tracer.
+std::string StartTrace();
 
 // The statuses that grpc.health.v1 defines.
 enum class ServingStatus { kUnknown, kServing, kNotServing, kServiceUnknown };

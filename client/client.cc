@@ -5,7 +5,9 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <random>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -48,6 +50,7 @@ constexpr int kKeepaliveTimeoutMs = 6000;
 // Newer versions of gRPC wait for pings of their own, too, for a minute by default, and send none
 // of ours meanwhile. Version 1.51 has neither the wait nor the name.
 constexpr char kPingTimeoutArgument[] = "grpc.http2.ping_timeout_ms";
+constexpr size_t kMostIdBytes = 128;  // of a request id and a traceparent
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 // Advice for errors of gRPC whose text contains `part`. The first row that matches is given.
 struct Advice {
@@ -208,7 +211,7 @@ class GrpcClient : public Client {
                             const std::function<bool(const v1::EncodeStreamResponse&)>& on_response,
                             const CallOptions& options) override {
     grpc::ClientContext context;
-    Prepare(options, &context);
+    SRU_RETURN_UNLESS_OK(Prepare(options, &context));
     const Cancellation::Scope cancellation(options.cancellation, [&] { context.TryCancel(); });
     const auto stream = stub_->EncodeStream(&context);
     v1::EncodeStreamRequest request;
@@ -272,7 +275,7 @@ class GrpcClient : public Client {
   absl::StatusOr<ServingStatus> Health(absl::string_view service,
                                        const CallOptions& options) override {
     grpc::ClientContext context;
-    Prepare(options, &context);
+    SRU_RETURN_UNLESS_OK(Prepare(options, &context));
     HealthRequest request;
     request.set_value(std::string(service));
     HealthResponse response;
@@ -321,7 +324,7 @@ class GrpcClient : public Client {
   absl::Status GenerateOnce(const v1::GenerateRequest& request, TakeGenerated take,
                             const CallOptions& options) {
     grpc::ClientContext context;
-    Prepare(options, &context);
+    SRU_RETURN_UNLESS_OK(Prepare(options, &context));
     const Cancellation::Scope cancellation(options.cancellation, [&] { context.TryCancel(); });
     const auto reader = stub_->Generate(&context, request);
     v1::GenerateResponse response;
@@ -343,18 +346,33 @@ class GrpcClient : public Client {
                                 const Request& request, const CallOptions& options) {
     SRU_RETURN_UNLESS_OK(CheckTexts(request));
     grpc::ClientContext context;
-    Prepare(options, &context);
+    SRU_RETURN_UNLESS_OK(Prepare(options, &context));
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
     if (!status.ok()) return FromGrpc(status);
     return response;
   }
 
-  void Prepare(const CallOptions& options, grpc::ClientContext* context) const {
+  absl::Status Prepare(const CallOptions& options, grpc::ClientContext* context) const {
     if (token_ != nullptr) context->AddMetadata("authorization", token_->Authorization());
+    const bool has_trace = !options.traceparent.empty();
+    for (const auto& [name, value] :
+         {std::pair("request_id", &options.request_id),
+          std::pair("traceparent", has_trace ? &options.traceparent : &options_.traceparent)}) {
+      if (value->empty()) continue;
+      // gRPC ends the process because of a value that it cannot send.
+      if (value->size() > kMostIdBytes ||
+          !std::all_of(value->begin(), value->end(), absl::ascii_isgraph)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, ": expected at most ", kMostIdBytes, " visible ASCII characters"));
+      }
+      context->AddMetadata(value == &options.request_id ? "x-request-id" : name, *value);
+    }
     const absl::Duration deadline = options.deadline.value_or(options_.deadline);
-    if (deadline == absl::InfiniteDuration()) return;
-    context->set_deadline(absl::ToChronoTime(absl::Now() + deadline));
+    if (deadline != absl::InfiniteDuration()) {
+      context->set_deadline(absl::ToChronoTime(absl::Now() + deadline));
+    }
+    return absl::OkStatus();
   }
 
   const ConnectOptions options_;
@@ -380,6 +398,14 @@ float HalfToFloat(uint16_t half) {
 }
 
 }  // namespace
+
+std::string StartTrace() {
+  std::random_device device;
+  const auto random = [&device] {  // an id of zeros alone means none
+    return absl::Hex(uint64_t{device()} << 32 | device() | 1, absl::kZeroPad16);
+  };
+  return absl::StrCat("00-", random(), random(), "-", random(), "-01");
+}
 
 const char* ServingStatusName(ServingStatus status) {
   switch (status) {

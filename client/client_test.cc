@@ -55,6 +55,39 @@ TEST_F(ClientTest, Classifies) {
             request.SerializeAsString());
 }
 
+TEST_F(ClientTest, SendsTheIdAndTheTraceOfACall) {
+  CallOptions call;
+  call.request_id = "mine";
+  call.traceparent = StartTrace();
+  Checked(client_->Classify(Request("x"), call));
+  EXPECT_EQ(server_.header("x-request-id"), "mine");
+  EXPECT_EQ(server_.header("traceparent"), call.traceparent);
+  EXPECT_THAT(call.traceparent, ::testing::MatchesRegex("00-[0-9a-f]{32}-[0-9a-f]{16}-01"));
+  EXPECT_NE(call.traceparent, StartTrace());
+  Checked(client_->Classify(Request("x")));
+  EXPECT_EQ(server_.header("x-request-id"), "");
+  EXPECT_EQ(server_.header("traceparent"), "");
+  options_.traceparent = StartTrace();
+  const std::unique_ptr<Client> client = MakeClient(options_);
+  Checked(client->Classify(Request("x")));
+  EXPECT_EQ(server_.header("traceparent"), options_.traceparent);
+  Checked(client->Classify(Request("x"), call));
+  EXPECT_EQ(server_.header("traceparent"), call.traceparent);
+}
+
+TEST_F(ClientTest, RefusesIdsThatCannotBeSent) {
+  for (const std::string& wrong : {std::string("a b"), std::string(129, 'x'), std::string("\n")}) {
+    CallOptions call;
+    call.request_id = wrong;
+    EXPECT_EQ(client_->Classify(Request("x"), call).status().message(),
+              "request_id: expected at most 128 visible ASCII characters");
+    call = CallOptions();
+    call.traceparent = wrong;
+    EXPECT_EQ(client_->Classify(Request("x"), call).status().message(),
+              "traceparent: expected at most 128 visible ASCII characters");
+  }
+}
+
 TEST_F(ClientTest, EncodesInEveryFormat) {
   for (const v1::OutputFormat format :
        {v1::OUTPUT_FORMAT_UNSPECIFIED, v1::OUTPUT_FORMAT_FLOATS, v1::OUTPUT_FORMAT_RAW_FLOAT32,

@@ -60,6 +60,9 @@ struct ConnectOptions {
   std::string token;  // the token itself, in place of a file
   bool token_without_tls = false;
 
+  // For calls that set none in CallOptions.
+  std::string traceparent;
+
   // Further gRPC channel arguments by name. {"grpc.keepalive_time_ms", 30000} pings a silent server
   // after 30 s in place of 1.5 s; without an answer within 6 s the connection ends.
   std::vector<std::pair<std::string, std::variant<int, std::string>>> channel_args;

@@ -23,6 +23,8 @@ NOT_SHOWN = {
     "sru_device_lost_total": ("counter", ["device"]),
     "sru_gpu_batches_total": ("counter", ["device", "graph"]),
     "sru_gpu_memory_bytes": ("gauge", ["device", "kind"]),
+    "sru_spans_dropped_total": ("counter", ["reason"]),
+    "sru_spans_exported_total": ("counter", []),
     "sru_tls_certificate_expiry_seconds": ("gauge", []),
     "sru_translate_sentences": ("gauge", ["model", "state", "version"]),
 }

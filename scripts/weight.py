@@ -41,7 +41,7 @@ PAGES = {
     "docs/translation.md": 900,
     "docs/firefox.md": 700,
     "client/README.md client/python/README.md": 1150,
-    "docs/operations.md": 5630,
+    "docs/operations.md": 5800,
     "docs/security.md": 3000,
     "docs/reliability.md": 1600,
     "deploy/README.md": 1300,

@@ -38,6 +38,7 @@
 #include "server/on_demand.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/tracing/tracing_options.h"
 
 namespace sru::server {
 namespace {
@@ -237,6 +238,10 @@ int Main(int argc, char** argv) {
   if (!parsed.ok()) return Fail(parsed);
   if (absl::Status status = ValidateOptions(options); !status.ok()) return Fail(status);
   options.changed = flags.changed();
+  absl::StatusOr<tracing::TracingOptions> tracing = tracing::ReadTracingOptions(
+      [](const char* name) -> const char* { return std::getenv(name); });
+  if (!tracing.ok()) return Fail(tracing.status());
+  options.tracing = *std::move(tracing);
   if (absl::Status status = lifecycle::UseBundledModels(&options.models); !status.ok()) {
     return Fail(status);
   }
@@ -255,6 +260,9 @@ int Main(int argc, char** argv) {
 
   LogStart(options);
   for (const std::string& warning : ExposureWarnings(options)) LogWarning(warning);
+  if (options.tracing.enabled()) {
+    LogInfo(absl::StrCat("spans of calls go to ", options.tracing.endpoint));
+  }
   if (const std::string notice = ReachNotice(options); !notice.empty()) LogInfo(notice);
   if (absl::Status status = WriteAddressFile(options.address_file, ""); !status.ok()) {
     return Fail(status);

@@ -22,6 +22,7 @@
 #include "server/http/http_options.h"
 #include "server/lifecycle/model_options.h"
 #include "server/telemetry/logging_options.h"
+#include "server/tracing/tracing_options.h"
 #include "server/transport/security_options.h"
 
 namespace sru::server {
@@ -45,6 +46,7 @@ struct Options {
   transport::ConnectionLimits connections;
   door::TransportOptions transport;
   telemetry::LoggingOptions logging;
+  tracing::TracingOptions tracing;  // no flags: the variables OTEL_* say it
 };
 
 // The flags of every room.

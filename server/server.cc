@@ -63,6 +63,7 @@
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/history.h"
 #include "server/telemetry/metrics.h"
+#include "server/tracing/tracer.h"
 #include "server/transport/credentials.h"
 #include "server/transport/file_limit.h"
 #include "server/transport/listening_sockets.h"
@@ -82,6 +83,9 @@ constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 // How long given answers may take to leave while the server drains: enough for a client that reads,
 // and the limit for one that does not.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(1);
+
+// How long the last spans may take to reach their collector, within the time of the drain.
+constexpr absl::Duration kSpanGrace = absl::Seconds(3);
 
 // Of calls over HTTP: from the first byte of a request to its last header, the TLS handshake
 // likewise; for the whole body, and for each 16 KiB of it; and between two requests of a
@@ -192,6 +196,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
         budgets_(calls::ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
         security_metrics_(metrics_.registry()),
         access_log_(options.logging.access, &clock_),
+        tracer_(options_.tracing.enabled()
+                    ? std::make_unique<tracing::Tracer>(options_.tracing, &clock_)
+                    : nullptr),
         loader_(&options_, std::move(backend), &metrics_, &clock_,
                 [this](int device, const absl::Status& error) {
                   device_watch_.Report(device, error);
@@ -297,6 +304,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (page_gateway_ != nullptr) page_gateway_->Close();
     if (call_server_ != nullptr) call_server_->Stop();
     for (door::GrpcPort* const port : Ports()) port->Shutdown(kStreamGrace);
+    if (tracer_ != nullptr) tracer_->Stop(std::min(deadline - clock_.Now(), kSpanGrace));
     return complete;
   }
 
@@ -482,6 +490,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     service_context_.manager = manager_.get();
     service_context_.metrics = &metrics_;
     service_context_.in_flight = &in_flight_;
+    service_context_.tracer = tracer_.get();
     service_context_.clock = &clock_;
     service_context_.budget = &inflight_budget_;
     service_context_.received = &received_messages_;
@@ -762,6 +771,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     levels.grpc_version = grpc::Version();
     levels.ready = ready();
     levels.requests_in_flight = in_flight_.count();
+    if (tracer_ != nullptr) levels.spans = tracer_->counts();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
     levels.dropped_log_lines = LogLinesDropped();
     levels.receive_memory_bytes = receive_memory_.used();
@@ -841,6 +851,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   transport::SecurityMetrics security_metrics_;
   telemetry::AccessLog access_log_;
   telemetry::History history_;
+  const std::unique_ptr<tracing::Tracer> tracer_;        // null: no spans
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
   Mutex recheck_mutex_;
   bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there

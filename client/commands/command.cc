@@ -18,6 +18,8 @@ void AddTo(Flags* flags, CommonFlags* common) {
   AddTlsFlags(&connect, flags);
   flags->Add("token_file", &connect.token_file, "file with the token to send");
   flags->Variable("SRU_TOKEN_FILE");
+  flags->Add("traceparent", &connect.traceparent, "trace that the calls are part of (W3C)");
+  flags->Variable("TRACEPARENT");
   flags->Add("json", &common->json, "print one JSON object per line");
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 
@@ -28,6 +29,8 @@ class CallOrigin {
     static const std::shared_ptr<callers::Caller> nobody;
     return nobody;
   }
+  // Of a call over HTTP the method and the path of its route: {"POST", "/v1/classify"}; else empty.
+  virtual std::pair<absl::string_view, absl::string_view> http_route() const { return {}; }
   // Whether the call is part of a request of which another one has begun: what its caller has left
   // was looked at then.
   virtual bool goes_on() const { return false; }

@@ -106,6 +106,9 @@ class LocalCalls::LocalExchange final : public Exchange,
   }
   std::string peer() const override { return info_.peer; }
   const std::shared_ptr<callers::Caller>& caller() const override { return info_.caller; }
+  std::pair<absl::string_view, absl::string_view> http_route() const override {
+    return info_.http_route;
+  }
   bool goes_on() const override { return info_.goes_on; }
   absl::string_view method() const override { return method_; }
   absl::Duration time_left() const override { return info_.deadline - SteadyNow(); }

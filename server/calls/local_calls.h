@@ -13,8 +13,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/calls/exchange.h"
 #include "server/calls/method.h"
@@ -26,10 +28,11 @@ struct LocalCallInfo {
   // By SteadyNow(). The caller cancels the call when it has passed.
   absl::Time deadline = absl::InfiniteFuture();
   Metadata headers;
-  std::string peer;                                   // CallOrigin::peer()
-  int answer_expansion = 0;                           // Exchange::answer_expansion()
-  std::shared_ptr<callers::Caller> caller = nullptr;  // CallOrigin::caller()
-  bool goes_on = false;                               // CallOrigin::goes_on()
+  std::string peer;                                                 // CallOrigin::peer()
+  int answer_expansion = 0;                                         // Exchange::answer_expansion()
+  std::shared_ptr<callers::Caller> caller = nullptr;                // CallOrigin::caller()
+  std::pair<absl::string_view, absl::string_view> http_route = {};  // CallOrigin::http_route()
+  bool goes_on = false;                                             // CallOrigin::goes_on()
 };
 
 struct LocalAnswer {

@@ -98,8 +98,8 @@ json CallsJson(const std::vector<telemetry::RecentCall>& calls) {
             std::pair{"rest_us", times.rest()}, std::pair{"first_step_us", times.met.first_step}}) {
         one[name] = absl::ToInt64Microseconds(time);
       }
-      one["batch_sequences"] = times.met.batch_sequences;
-      one["batch_tokens"] = times.met.batch_tokens;
+      one["batch_sequences"] = times.met.batch.sequences;
+      one["batch_tokens"] = times.met.batch.tokens;
       one["steps"] = times.met.steps;
     }
     all.push_back(std::move(one));

@@ -36,7 +36,7 @@ constexpr size_t kWindow = 16;
 constexpr int64_t kRequestBytes = 4096;
 
 // Headers that the calls have from the stream: who called, and what refers to the call.
-constexpr const char* kPassedOn[] = {"authorization", "traceparent", "x-request-id"};
+constexpr const char* kPassedOn[] = {"authorization", "traceparent", "tracestate", "x-request-id"};
 
 // One request, from its arrival until its answer has left.
 struct Request {

@@ -18,6 +18,7 @@
 #include "server/open_inference/model_tensors.h"
 #include "server/open_inference/model_version.h"
 #include "server/open_inference/tensors/infer_form.h"
+#include "server/tracing/tracer.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -96,6 +97,7 @@ class ModelInferCall final : public calls::CallHandler {
     ended.origin = &exchange_;
     ended.request_id = telemetry::AccessLog::Begin(exchange_);
     ended.method = calls::MethodId::kModelInfer;
+    ended.trace = tracing::BeginTrace(context_.tracer, exchange_, context_.clock->Now());
     ended.record.status = &status;
     if (served != nullptr) {
       ended.model_metrics = served->metrics.get();

@@ -107,7 +107,8 @@ int Expansion(AnswerMemory memory, const http::PageRequest& request) {
 
 calls::LocalCallInfo InfoOf(const http::PageRequest& request) {
   calls::LocalCallInfo info;
-  for (const char* const name : {kAuthorization, "traceparent", "x-request-id"}) {
+  for (const char* const name :
+       {kAuthorization, "traceparent", "tracestate", "x-request-id"}) {
     const std::string* const value = request.headers.Find(name);
     if (value != nullptr) info.headers.emplace_back(name, *value);
   }
@@ -564,6 +565,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       headers.emplace_back(kAuthorization, authorization_);
     }
     info.caller = caller_;
+    info.http_route = {match_.route->method, match_.route->path};
     info.goes_on = called_.exchange(true);
     info.answer_expansion = Expansion(match_.route->answer_memory, http_->request());
     if (deadline_ != absl::InfiniteFuture()) SetAlarm();

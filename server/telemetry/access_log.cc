@@ -60,8 +60,8 @@ void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& 
 void AppendBatch(const CallTimes& times, std::vector<LogField>* fields) {
   const batching::RequestTimes& met = times.met;
   fields->push_back({"rest_us", absl::ToDoubleMicroseconds(times.rest())});
-  fields->push_back({"batch_sequences", int64_t{met.batch_sequences}});
-  fields->push_back({"batch_tokens", int64_t{met.batch_tokens}});
+  fields->push_back({"batch_sequences", int64_t{met.batch.sequences}});
+  fields->push_back({"batch_tokens", int64_t{met.batch.tokens}});
   if (met.steps == 0) return;
   fields->push_back({"steps", int64_t{met.steps}});
   fields->push_back({"first_step_us", absl::ToDoubleMicroseconds(met.first_step)});
@@ -111,7 +111,13 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   const bool taken = Take(level, peer, &suppressed, slow);
   // Without a line there is nothing to find by an id, and in an overload most calls have none.
   if (request_id.empty() && (taken || slow)) request_id = MakeRequestId();
-  const std::optional<TraceContext> trace = ParseTraceparent(call.FindHeader(kTraceparentHeader));
+  const std::optional<TraceContext> parent = ParseTraceparent(call.FindHeader(kTraceparentHeader));
+  const auto& [trace, span] = record.span;
+  std::string trace_id(parent.has_value() ? parent->trace_id : "");
+  if (span != 0) {
+    trace_id =
+        absl::StrCat(absl::Hex(trace[0], absl::kZeroPad16), absl::Hex(trace[1], absl::kZeroPad16));
+  }
   if (slow || !ok) {
     const RecentCall kept = {clock_.WallNow(),
                              std::string(record.method),
@@ -123,7 +129,7 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
                              record.tokens,
                              record.times,
                              request_id,
-                             std::string(trace.has_value() ? trace->trace_id : "")};
+                             trace_id};
     if (slow) slow_calls_.Add(kept);
     if (!ok) errors_.Add(kept);
   }
@@ -134,7 +140,13 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   if (!ok) fields.push_back({"error", ErrorOf(*record.status, options_.content)});
   fields.push_back({"peer", peer});
   if (!record.caller.empty()) fields.push_back({"caller", record.caller});
-  AppendIds(request_id, trace, &fields);
+  AppendIds(request_id, parent, &fields);
+  std::string span_id;
+  if (span != 0) {
+    span_id = absl::StrCat(absl::Hex(span, absl::kZeroPad16));
+    if (!parent.has_value()) fields.push_back({"trace_id", trace_id});
+    fields.push_back({"span_id", span_id});
+  }
   if (!record.model.empty()) {
     fields.push_back({"model", record.model});
     if (record.version > 0) fields.push_back({"version", record.version});

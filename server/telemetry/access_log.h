@@ -20,6 +20,7 @@
 #ifndef SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
 #define SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -56,6 +57,11 @@ struct CallRecord {
   int64_t sequences = 0;
   int64_t tokens = 0;
   std::optional<CallTimes> times;
+  // Of the call's own span; all 0: it has none.
+  struct {
+    std::array<uint64_t, 2> trace_id{};
+    uint64_t span_id = 0;
+  } span;
   const google::protobuf::Message* request = nullptr;
   bool lasts_as_its_caller_wants = false;  // and so is never slow
 };
@@ -105,6 +111,11 @@ class AccessLog {
   // Logs that the connection of a call is closed because its answer was not taken.
   void OnAnswerNotTaken(absl::string_view method, absl::string_view peer, absl::Duration waited);
 
+  // A peer without its port, of which it has many.
+  static absl::string_view AddressOf(absl::string_view peer) {
+    return peer.substr(0, peer.substr(0, 3) == "ipv" ? peer.rfind(':') : peer.size());
+  }
+
   // Whether lines hold requests, which must then be kept until End().
   bool content() const { return options_.content; }
 
@@ -132,11 +143,6 @@ class AccessLog {
   }
   // Does the same for a line on somebody who has not proved to be a caller.
   bool TakeOfStranger(LogLevel level, absl::string_view peer, int64_t* suppressed);
-
-  // Without the port, of which a peer has many.
-  static absl::string_view AddressOf(absl::string_view peer) {
-    return peer.substr(0, peer.substr(0, 3) == "ipv" ? peer.rfind(':') : peer.size());
-  }
 
   const AccessLogOptions options_;
   const Clock& clock_;

@@ -149,6 +149,19 @@ void AddHttpRequests(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
+void AddExportedSpans(const ServerLevels& levels, MetricFamily* family) {
+  if (levels.spans.has_value()) Add(family, {}, static_cast<double>(levels.spans->exported));
+}
+
+void AddDroppedSpans(const ServerLevels& levels, MetricFamily* family) {
+  if (!levels.spans.has_value()) return;
+  for (const auto& [reason, count] : {std::pair("queue_full", levels.spans->dropped_queue_full),
+                                      std::pair("collector", levels.spans->dropped_collector),
+                                      std::pair("shutdown", levels.spans->dropped_shutdown)}) {
+    Add(family, {{"reason", reason}}, static_cast<double>(count));
+  }
+}
+
 void AddModelStates(const ServerLevels& levels, MetricFamily* family) {
   // A version that was reloaded may be here several times as unloading.
   std::map<std::tuple<std::string, int64_t, std::string>, int> counts;
@@ -271,6 +284,11 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_log_lines_dropped_total", kCounter,
      "Log lines that were lost because standard error did not take them.",
      [](const ServerLevels& l) -> double { return l.dropped_log_lines; }},
+    {"sru_spans_exported_total", kCounter, "Spans that the collector has taken.", AddExportedSpans},
+    {"sru_spans_dropped_total", kCounter,
+     "Spans that were lost, by reason: queue_full, collector (it refused them or was away), "
+     "shutdown.",
+     AddDroppedSpans},
     {"sru_receive_memory_bytes", kGauge,
      "Memory of messages that are still arriving, of open calls, and of large "
      "answers until their connection takes them.",

@@ -160,6 +160,14 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   }
 };
 
+// Spans since the start: those that the collector has taken, and those that were lost.
+struct SpanCounts {
+  int64_t exported = 0;
+  int64_t dropped_queue_full = 0;
+  int64_t dropped_collector = 0;  // it refused them, or was away for too long
+  int64_t dropped_shutdown = 0;
+};
+
 // The levels that are read at each scrape.
 struct ServerLevels {
   struct ModelLevels {
@@ -199,6 +207,7 @@ struct ServerLevels {
     std::array<int64_t, 6> answers{};  // by the first digit of their status
   };
   std::optional<HttpLevels> http;
+  std::optional<SpanCounts> spans;  // nothing: the server makes none
   int64_t suppressed_log_lines = 0;
   int64_t dropped_log_lines = 0;
   int64_t receive_memory_bytes = 0;

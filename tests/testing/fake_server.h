@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -81,6 +82,12 @@ class FakeServer : private v1::InferenceService::Service {
   int num_calls() const {
     MutexLock lock(&mu_);
     return num_calls_;
+  }
+  // Of the last call of Classify; "": there was none.
+  std::string header(const std::string& name) const {
+    MutexLock lock(&mu_);
+    const auto found = headers_.find(name);
+    return found == headers_.end() ? "" : found->second;
   }
   // All that have come, in the order of their arrival.
   template <typename Request>
@@ -205,6 +212,13 @@ class FakeServer : private v1::InferenceService::Service {
   // that begin with "zz" are unknown. With skip_empty a blank text has an empty answer.
   grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
                         v1::ClassifyResponse* response) override {
+    {
+      MutexLock lock(&mu_);
+      headers_.clear();
+      for (const auto& [name, value] : context->client_metadata()) {
+        headers_[{name.data(), name.size()}] = {value.data(), value.size()};
+      }
+    }
     return AnswerEach(*request, response, "gives no tokens", [&](int, const auto& sequence) {
       while (sequence.text() == "hang" && !context->IsCancelled()) {
         absl::SleepFor(absl::Milliseconds(1));
@@ -665,6 +679,7 @@ class FakeServer : private v1::InferenceService::Service {
       requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::ModelInfo> models_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::string> headers_ ABSL_GUARDED_BY(mu_);
   int corrupt_from_ ABSL_GUARDED_BY(mu_) = 1 << 30;
   bool blank_tokens_ ABSL_GUARDED_BY(mu_) = true;
 };

@@ -667,6 +667,10 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
                      absl::Duration compute) {
   Answers answers;
   answers.reserve(batch->shares_.size());
+  static std::atomic<int64_t> batches{0};
+  const BatchRef ref = {batches.fetch_add(1, std::memory_order_relaxed) + 1,
+                        static_cast<int>(batch->sequences_.size()), batch->num_tokens_,
+                        batch->start_};
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
@@ -681,8 +685,7 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
       pending->running -= share.count;
       pending->times.compute = compute;
       pending->times.queue = batch->start_ - pending->arrival;
-      pending->times.batch_sequences = static_cast<int>(batch->sequences_.size());
-      pending->times.batch_tokens = batch->num_tokens_;
+      pending->times.batch = ref;
       pending->status.Update(status);
       for (const auto& [index, failure] : batch->failures_) {
         if (index >= begin && index < begin + share.count) pending->status.Update(failure);

@@ -91,19 +91,26 @@ struct SequenceTask {
   ~SequenceTask() = default;
 };
 
+// A batch, for those who are told of it.
+struct BatchRef {
+  int64_t number = 0;  // tells batches of this process apart; 0: none, as of steps
+  int sequences = 0;
+  int tokens = 0;
+  absl::Time start;
+};
+
 // The times of the sequence that finished last, and the batch that it was in.
 struct RequestTimes {
-  absl::Duration queue;     // from Submit() to the start of its batch
-  absl::Duration compute;   // the forward pass of its batch, or all its steps
-  int batch_sequences = 0;  // of what is computed in steps: those of its largest step
-  int batch_tokens = 0;
+  absl::Duration queue;       // from Submit() to the start of its batch
+  absl::Duration compute;     // the forward pass of its batch, or all its steps
+  BatchRef batch;             // of what is computed in steps: the size of its largest step
   int steps = 0;              // 0: one batch has computed it
   absl::Duration first_step;  // from Submit() to the end of the first step with a result
 
   void Met(int sequences, int tokens) {
     ++steps;
-    batch_sequences = std::max(batch_sequences, sequences);
-    batch_tokens = std::max(batch_tokens, tokens);
+    batch.sequences = std::max(batch.sequences, sequences);
+    batch.tokens = std::max(batch.tokens, tokens);
   }
 };
 

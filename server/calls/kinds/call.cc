@@ -5,6 +5,7 @@
 
 #include "server/callers/callers.h"
 #include "server/calls/kinds/end_call.h"
+#include "server/tracing/tracer.h"
 
 namespace sru::server::calls {
 namespace {
@@ -22,6 +23,7 @@ Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
       caller_(exchange->caller()),
       held_(context.budget, share()),
       method_(method),
+      trace_(tracing::BeginTrace(context.tracer, *exchange, arrival_)),
       request_id_(telemetry::AccessLog::Begin(*exchange)) {}
 
 absl::Status Call::Open() {
@@ -130,6 +132,7 @@ CallEnd Call::Ending(absl::Status status) noexcept {
   ended.request_id = std::move(request_id_);
   ended.method = method_;
   ended.model_metrics = metrics_.get();
+  ended.trace = std::move(trace_);
   telemetry::CallRecord& record = ended.record;
   record.status = &status;
   record.model = logged_model_;

@@ -35,6 +35,7 @@
 #include "server/calls/method_info.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/telemetry/access_log.h"
+#include "server/tracing/call_trace.h"
 
 namespace sru::server::calls {
 
@@ -187,7 +188,8 @@ class Call : public CallHandler, protected OpenStream {
   int64_t num_tokens_ = 0;
   std::optional<telemetry::CallTimes> times_;
   const google::protobuf::Message* logged_request_ = nullptr;
-  std::string logged_model_;  // empty: none was found
+  std::unique_ptr<tracing::CallTrace> trace_;  // null: the call is not sampled, or has ended
+  std::string logged_model_;                   // empty: none was found
   int64_t logged_version_ = 0;
 
  private:

@@ -1,5 +1,5 @@
-// EndCall: ends every call, whatever its method: counts it, writes its line in the access log, and
-// gives what the transport sends. Thread-safe.
+// EndCall: ends every call, whatever its method: counts it, writes its line in the access log,
+// hands its span over, and gives what the transport sends. Thread-safe.
 //
 //   EndedCall ended;
 //   ended.origin = exchange;
@@ -9,6 +9,7 @@
 #define SRU_SERVER_CALLS_KINDS_END_CALL_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,7 @@
 #include "server/calls/method_info.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
+#include "server/tracing/call_trace.h"
 
 namespace sru::server::calls {
 
@@ -27,6 +29,7 @@ struct EndedCall {
   std::optional<MethodId> method;  // empty: no service has the method
   telemetry::ModelMetrics* model_metrics =
       nullptr;  // of the model that was called; null: the call named none
+  std::unique_ptr<tracing::CallTrace> trace;  // null: the call has no span
   // For the log. `status` must be set; its `method` only if the field above is empty.
   telemetry::CallRecord record;  // its `caller` is the origin's
   int64_t used_tokens = 0;       // that the caller is charged for

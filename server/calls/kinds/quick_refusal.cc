@@ -11,6 +11,7 @@
 #include "server/calls/kinds/end_call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/lifecycle/model_registry.h"
+#include "server/tracing/tracer.h"
 
 namespace sru::server::calls {
 namespace {
@@ -54,6 +55,7 @@ std::optional<CallEnd> RefuseQuickly(MethodId method, const ServiceContext& cont
   ended.origin = &exchange;
   ended.request_id = telemetry::AccessLog::Begin(exchange);
   ended.method = method;
+  ended.trace = tracing::BeginTrace(context.tracer, exchange, now);
   ended.model_metrics = (*served)->metrics.get();
   ended.record.status = &status;
   ended.record.model = (*served)->name;

@@ -21,6 +21,10 @@
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
 
+namespace sru::server::tracing {
+class Tracer;  // server/tracing/tracer.h
+}  // namespace sru::server::tracing
+
 namespace sru::server::calls {
 
 // When a queue has last refused a call. Thread-safe.
@@ -45,6 +49,7 @@ struct ServiceContext {
   InFlight* in_flight = nullptr;
   ByteBudget* budget = nullptr;
   telemetry::AccessLog* access_log = nullptr;
+  tracing::Tracer* tracer = nullptr;  // null: no call has spans
   const Clock* clock = nullptr;
   RequestLimits limits;
   ReceivedMessages* received = nullptr;

@@ -145,6 +145,10 @@ class TaskCall : public Call {
   // Answers the call, which may be gone when it returns.
   void FinishWork(const absl::Status& status, const batching::RequestTimes& times) {
     times_->Take(times);
+    if (trace_ != nullptr) {
+      trace_->computed = context_.clock->Now();
+      trace_->batch = times.batch;
+    }
     FinishWith(status);
   }
 

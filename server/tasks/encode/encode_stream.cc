@@ -272,6 +272,10 @@ class EncodeStreamCall final : public calls::Call {
   // end the call twice.
   void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
     chunk_times_.Take(times);
+    if (trace_ != nullptr) {
+      trace_->computed = context_.clock->Now();
+      trace_->batch = times.batch;
+    }
     const int64_t bytes = int64_t{chunk_tokens_} * width_ * static_cast<int64_t>(sizeof(float));
     RunOn(bytes > calls::kLongAnswerBytes ? context_.writers : nullptr,
           [this, done] { AnswerChunk(done); });
@@ -320,6 +324,9 @@ class EncodeStreamCall final : public calls::Call {
     times_->tokenize += chunk_times_.tokenize;
     times_->queue += chunk_times_.queue;
     times_->compute += chunk_times_.compute;
+    if (trace_ != nullptr && chunk_tokens_ > 0) {
+      trace_->OnStages({message_arrival_, chunk_times_, trace_->computed, trace_->batch});
+    }
     Rest();
     SetPhase(Phase::kSending);
     context_.in_flight->Leave();

@@ -203,6 +203,9 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     const int64_t echoed = std::min(echoed_tokens_, tokens);
     echoed_tokens_ -= echoed;
     ChargeBesides(tokens - echoed);  // a text may take minutes
+    if (trace_ != nullptr) {
+      trace_->OnProgress("token", context_.clock->Now(), tokens - echoed);
+    }
     {
       MutexLock lock(&mutex_);
       if (failure_.ok()) Merge(std::move(chunk));
@@ -214,6 +217,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
              int64_t generated_tokens) noexcept override {
     const Reference alive(this);
     times_->Take(times);
+    if (trace_ != nullptr) trace_->computed = context_.clock->Now();
     {
       MutexLock lock(&mutex_);
       done_ = true;

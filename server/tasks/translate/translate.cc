@@ -96,6 +96,11 @@ class TranslateCall final
     work.priority = priority;
     work.deadline = deadline();
     work.flow = caller_;
+    if (trace_ != nullptr) {
+      work.on_step = [this](const batching::StepTimes& step) {
+        trace_->OnProgress("step", step.end, 1);
+      };
+    }
     work.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };

@@ -55,6 +55,7 @@ void PendingTranslation::OnStep(const batching::StepTimes& step) {
   times_.compute += step.end - step.start;
   if (times_.steps == 0) times_.first_step = step.end - step.arrival;
   times_.Met(step.sequences, step.rows);
+  if (request_.on_step != nullptr) request_.on_step(step);
 }
 
 void PendingTranslation::OnSentence(const absl::Status& status) {

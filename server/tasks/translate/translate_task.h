@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "models/decoding/search_options.h"
 #include "server/batching/queue/batcher.h"
+#include "server/batching/steps/step_runner.h"
 #include "server/calls/messages/token_task.h"
 
 namespace sru::server::tasks {
@@ -49,6 +50,8 @@ struct TranslateRequest {
   batching::Priority priority = batching::Priority::kNormal;
   batching::FlowHandle flow;  // of the caller
   absl::Time deadline = absl::InfiniteFuture();
+  // Called after each of its steps, one at a time; may be null.
+  std::function<void(const batching::StepTimes&)> on_step;
   // Called exactly once if the request is accepted, from a worker's thread or from
   // SubmitTranslate(), Cancel() or Drain(), with no lock held. One sentence's error
   // (step_service.h) is that of the call, whose other sentences are given up. The times: until a
