@@ -76,7 +76,7 @@ server/batching          | server/batching/queue server/batching/steps          
 server/calls             | server/base models base proto                                      | absl protobuf            | 1450 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
 server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 550
-server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2150 1000
+server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2200 1000
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
 server/tracing           | server/telemetry server/batching/queue server/base base proto      | absl boost grpc | 1150 500
@@ -114,7 +114,7 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1250 350
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
-server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4700 2250
+server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4800 2300
 server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8500 4500
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
@@ -155,7 +155,7 @@ tests/fuzz               | server server/base server/calls server/calls/bounds  
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14500
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14650
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200
@@ -171,7 +171,7 @@ deploy                   |                                                      
 scripts                  |                                                                    |                          | 3850 1200
 client/python            |                                                                    |                          | 4050 2300
 models/exporter          |                                                                    |                          | 3900 0
-tests                    |                                                                    |                          | 0 9100
+tests                    |                                                                    |                          | 0 9200
 """
 
 # What unit tests of a room may include as well: the other side of what two rooms must agree on, and

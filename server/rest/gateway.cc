@@ -107,8 +107,7 @@ int Expansion(AnswerMemory memory, const http::PageRequest& request) {
 
 calls::LocalCallInfo InfoOf(const http::PageRequest& request) {
   calls::LocalCallInfo info;
-  for (const char* const name :
-       {kAuthorization, "traceparent", "tracestate", "x-request-id"}) {
+  for (const char* const name : {kAuthorization, "traceparent", "tracestate", "x-request-id"}) {
     const std::string* const value = request.headers.Find(name);
     if (value != nullptr) info.headers.emplace_back(name, *value);
   }
