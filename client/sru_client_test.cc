@@ -359,43 +359,25 @@ TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
 
 // What is wrong in the middle leaves nothing to go on from.
 TEST_F(SruClientTest, ScoreCarriesNoFurtherThanAnError) {
-  const std::string state = Path("no_state");
-  const Output output = Run({"score", "--state_out=" + state, "ab", "bad", "cd"}, 1);
+  const Output output = Run({"score", "--carry", "ab", "bad", "cd"}, 1);
   EXPECT_THAT(output.err, HasSubstr("text 2: INVALID_ARGUMENT"));
   EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 2u);
-  EXPECT_NE(access(state.c_str(), F_OK), 0);
-}
-
-TEST_F(SruClientTest, ScoreKeepsAStateInAFile) {
-  const std::string state = Path("state");
-  Output output = Run({"score", "--state_out=" + state, "dd", "dd"});
-  EXPECT_EQ(ReadAll(state), "dddd");
-  output = Run({"score", "--state_in=" + state, "--state_out=" + state, "d"});
-  EXPECT_EQ(ReadAll(state), "ddddd");
-  EXPECT_THAT(output.out, HasSubstr("     1    -0.693      1.0000       2.000  d\n"));
-}
-
-TEST_F(SruClientTest, NoTextIsNoState) {
-  const std::string state = File("kept_state", "old");
-  const Output output = Run({"score", "--state_out=" + state}, "", 1);
-  EXPECT_THAT(output.err, HasSubstr("empty input, expected a text"));
-  EXPECT_EQ(ReadAll(state), "old");
 }
 
 TEST_F(SruClientTest, AStateReplacesNoLinkAndNoPipe) {
   const std::string file = File("linked", "old");
   const std::string link = Path("link");
   ASSERT_EQ(symlink(file.c_str(), link.c_str()), 0);
-  Run({"score", "--state_out=" + link, "dd"});
-  EXPECT_EQ(ReadAll(file), "dd");
+  Run({"generate", "--max_new_tokens=1", "--state_out=" + link, "abc"});
+  EXPECT_EQ(ReadAll(file), "abcd");
 
   const std::string path = Path("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int pipe = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  Run({"score", "--state_out=" + path, "dd"});
+  Run({"generate", "--max_new_tokens=1", "--state_out=" + path, "abc"});
   std::string state(9, '\0');
-  EXPECT_EQ(read(pipe, state.data(), state.size()), 2);
-  EXPECT_THAT(state, StartsWith("dd"));
+  EXPECT_EQ(read(pipe, state.data(), state.size()), 4);
+  EXPECT_THAT(state, StartsWith("abcd"));
   close(pipe);
 }
 
@@ -457,8 +439,8 @@ TEST_F(SruClientTest, GenerateSendsWhatTheFlagsSay) {
   std::vector<std::string> args = absl::StrSplit(
       "generate --model=m --version=3 --priority=low --temperature=0.5 --top_k=4 "
       "--top_p=0.9 --min_p=0.1 --seed=18446744073709551615 --repetition_penalty=1.5 "
-      "--presence_penalty=-1 --frequency_penalty=2 --logit_bias=3=-100,4=1.5 --logit_bias=5=1 "
-      "--num_samples=2 --stop=x,y --stop=z --stop_token_ids=1,2 --max_new_tokens=9 "
+      "--presence_penalty=-1 --frequency_penalty=2 "
+      "--num_samples=2 --stop=x,y --stop=z --max_new_tokens=9 "
       "--min_new_tokens=2 --top_candidates=2",
       ' ');
   args.push_back("aa  bb");
@@ -468,10 +450,8 @@ TEST_F(SruClientTest, GenerateSendsWhatTheFlagsSay) {
       ElementsAre(Sends(
           "model: 'm' version: 3 priority: PRIORITY_LOW prompt { text: 'aa  bb' } "
           "sampling { temperature: 0.5 top_k: 4 top_p: 0.9 min_p: 0.1 seed: 18446744073709551615 "
-          "  repetition_penalty: 1.5 presence_penalty: -1 frequency_penalty: 2 "
-          "  logit_bias { key: 3 value: -100 } logit_bias { key: 4 value: 1.5 } "
-          "  logit_bias { key: 5 value: 1 } } "
-          "num_samples: 2 stop: ['x,y', 'z'] stop_token_ids: [1, 2] max_new_tokens: 9 "
+          "  repetition_penalty: 1.5 presence_penalty: -1 frequency_penalty: 2 } "
+          "num_samples: 2 stop: ['x,y', 'z'] max_new_tokens: 9 "
           "min_new_tokens: 2 token_log_probs: true top_candidates: 2")));
 }
 
@@ -621,17 +601,17 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
       {{"encode", "--raw", "--skip_empty", "x"}, "--raw and --skip_empty exclude each other"},
-      {{"score", "--carry", "--skip_empty", "x"}, "--skip_empty and --carry (with --state_in"},
+      {{"score", "--carry", "--skip_empty", "x"}, "--skip_empty and --carry exclude"},
       {{"generate", "--skip_empty", "x"}, "unknown flag --skip_empty"},
       {{"score", "--truncate", "x"}, "unknown flag --truncate"},
       {{"score", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},
       {{"score", "--top_candidates=-1", "x"}, "--top_candidates: expected 0 to 128, found -1"},
       {{"score", "--in_flight=0", "x"}, "--in_flight: expected 1 or more, found 0"},
       {{"score", "--files"}, "--files: expected the name of a file"},
-      {{"score", "--files", "--state_out=s", "a", "b"}, "expected one file, found 2"},
-      {{"score", "--state_in=/nonexistent", "x"}, "--state_in: /nonexistent: cannot be read: No "},
-      {{"score", "--state_in=/", "x"}, "--state_in: /: cannot be read: Is a directory"},
-      {{"score", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
+      {{"generate", "--state_in=/nonexistent", "x"},
+       "--state_in: /nonexistent: cannot be read: No "},
+      {{"generate", "--state_in=/", "x"}, "--state_in: /: cannot be read: Is a directory"},
+      {{"generate", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
       {{"generate", "a", "b"}, "expected one PROMPT, found 2; put quotes around"},
       {{"generate", "--file=f", "x"}, "--file and PROMPT exclude each other"},
       {{"generate", "--file=/nonexistent"}, "--file: /nonexistent: cannot be read: No such"},
@@ -646,19 +626,13 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"generate", "--repetition_penalty=-1", "x"}, "--repetition_penalty: expected 0 to 100"},
       {{"generate", "--presence_penalty=101", "x"}, "--presence_penalty: expected -100 to 100"},
       {{"generate", "--frequency_penalty=-101", "x"}, "--frequency_penalty: expected -100 to 100"},
-      {{"generate", "--logit_bias=3", "x"}, "--logit_bias: expected ID=VALUE"},
-      {{"generate", "--logit_bias=-3=1", "x"}, "--logit_bias: expected ID=VALUE"},
-      {{"generate", "--logit_bias=3=nan", "x"}, "found '3=nan'"},
       {{"generate", "--num_samples=65", "x"}, "--num_samples: expected 1 to 64, found 65"},
       {{"generate", "--stop=", "x"}, "--stop: expected text, found ''"},
-      {{"generate", "--stop_token_ids=1,x", "x"},
-       "--stop_token_ids: expected token ids, found 'x'"},
       {{"generate", "--seed=-1", "x"}, "--seed: expected a whole number from 0 to 2^64 - 1"},
       {{"generate", "--max_new_tokens=-1", "x"}, "--max_new_tokens: expected 0 or more, found -1"},
       {{"generate", "--max_new_tokens=2", "--min_new_tokens=3", "x"},
        "--min_new_tokens: expected at most 2 (--max_new_tokens), found 3"},
       {{"generate", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},
-      {{"generate", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
       {{"models", "a", "b"}, "expected at most one name"},
       {{"models", "--status", "a"}, "--status takes no NAME"},
       {{"health", "trec"}, "a model is named with --service"},

@@ -1,11 +1,8 @@
 #include "client/commands/sampling_flags.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "sru/v1/inference.pb.h"
@@ -16,34 +13,6 @@ namespace {
 // The limits of inference.proto.
 constexpr float kMaxTemperature = 100;
 constexpr float kMaxPenalty = 100;
-constexpr float kMaxBias = 1000;
-
-absl::Status AddBias(const std::string& entries, v1::Sampling* sampling) {
-  for (const absl::string_view entry : absl::StrSplit(entries, ',')) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(entry, absl::MaxSplits('=', 1));
-    int32_t id = 0;
-    float bias = 0;
-    if (!absl::SimpleAtoi(parts.first, &id) || id < 0 || !absl::SimpleAtof(parts.second, &bias) ||
-        !(bias >= -kMaxBias && bias <= kMaxBias)) {
-      return InvalidArgument("--logit_bias: expected ID=VALUE, with a token id and a value from ",
-                             -kMaxBias, " to ", kMaxBias, ", found '", entry, "'");
-    }
-    (*sampling->mutable_logit_bias())[id] = bias;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddStopTokens(const std::string& ids, v1::GenerateRequest* request) {
-  for (const absl::string_view text : absl::StrSplit(ids, ',')) {
-    int32_t id = 0;
-    if (!absl::SimpleAtoi(text, &id) || id < 0) {
-      return InvalidArgument("--stop_token_ids: expected token ids, found '", text, "'");
-    }
-    request->add_stop_token_ids(id);
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -55,7 +24,6 @@ void SamplingFlags::AddTo(Flags* flags) {
   flags->AddRepeated(
       "stop", &stop,
       "end the text before this string; may be given several times ($'\\n' is a newline)");
-  flags->AddRepeated("stop_token_ids", &stop_token_ids, "end it before any of these: ID,ID,...");
   flags->Add("temperature", &temperature, {0, kMaxTemperature},
              "0 = always the most probable token; 1 = as probable as the model finds them; more is "
              "wilder");
@@ -71,8 +39,6 @@ void SamplingFlags::AddTo(Flags* flags) {
              "the same for tokens of the text");
   flags->Add("frequency_penalty", &frequency_penalty, {-kMaxPenalty, kMaxPenalty},
              "the same, for each time that one came");
-  flags->AddRepeated("logit_bias", &logit_bias,
-                     "ID=VALUE,...: added to the logits of these tokens; -100 = never");
   flags->Add("num_samples", &num_samples, {1, kMaxSamples}, "how many texts");
 }
 
@@ -90,8 +56,6 @@ absl::Status SamplingFlags::WriteTo(v1::GenerateRequest* request) const {
     }
     sampling->set_seed(parsed_seed);
   }
-  for (const std::string& entries : logit_bias) SRU_RETURN_UNLESS_OK(AddBias(entries, sampling));
-  for (const std::string& ids : stop_token_ids) SRU_RETURN_UNLESS_OK(AddStopTokens(ids, request));
   for (const std::string& text : stop) {
     if (text.empty()) return absl::InvalidArgumentError("--stop: expected text, found ''");
     request->add_stop(text);

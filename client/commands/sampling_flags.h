@@ -20,12 +20,10 @@ struct SamplingFlags {
   float repetition_penalty = 0;
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  std::vector<std::string> logit_bias;
   int num_samples = 1;
   int max_new_tokens = 200;
   int min_new_tokens = 0;
   std::vector<std::string> stop;
-  std::vector<std::string> stop_token_ids;
 
   void AddTo(Flags* flags);
   // Writes them into `request`. kInvalidArgument names the flag that is wrong.

@@ -4,11 +4,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "base/limits.h"
-#include "base/status.h"
 #include "client/client.h"
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
 
 namespace sru::client {
@@ -28,7 +26,6 @@ figures.
 
 With --carry the texts are one: each goes on where the one before ended, and lines keep their
 newlines, so that the lines of a file are scored as the file that they are. Each file begins anew.
---state_out keeps what the model remembers at the end, and --state_in goes on from there.
 
 examples:
   sru_client score "It was a dark and stormy night"
@@ -37,7 +34,6 @@ examples:
   sru_client score --files --carry --totals chapter1.txt chapter2.txt
   sru_client score --json < texts.txt > scores.jsonl       (the last line has the total)
   sru_client score --json --skip_empty < lines.txt         (an object for each line, blank or not)
-  sru_client score --state_out=s.bin "It was a dark" ; sru_client score --state_in=s.bin " night"
 )";
 
 // With --carry --totals, lines go together in one call up to this many bytes.
@@ -52,8 +48,6 @@ struct ScoreFlags {
   bool per_token = false;
   int top_candidates = 0;
   int in_flight = 4;
-  std::string state_in;
-  std::string state_out;
 };
 
 // Parses what flags name and checks them against each other. kInvalidArgument names the flag.
@@ -61,15 +55,8 @@ absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
   if (flags->files && num_arguments == 0) {
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
   }
-  const bool keeps_state = !flags->state_in.empty() || !flags->state_out.empty();
-  if (keeps_state && flags->files && num_arguments > 1) {
-    return InvalidArgument("--state_in, --state_out: expected one file, found ", num_arguments,
-                           " that begin anew");
-  }
-  flags->carry = flags->carry || keeps_state;
   if (flags->carry && flags->input.skip_empty) {
-    return absl::InvalidArgumentError(
-        "--skip_empty and --carry (with --state_in, --state_out) exclude each other");
+    return absl::InvalidArgumentError("--skip_empty and --carry exclude each other");
   }
   flags->per_token = flags->per_token || flags->top_candidates > 0;
   return absl::OkStatus();
@@ -159,10 +146,10 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
         flags_(flags),
         client_(client) {}
 
-  // Scores all texts as one (each file as one), from `state` on. Returns the exit code; `state` is
-  // what the model remembers at the end.
-  int ScoreAsOne(std::string* state) {
-    state_ = state;
+  // Scores all texts as one (each file as one). Returns the exit code.
+  int ScoreAsOne() {
+    std::string state;
+    state_ = &state;
     version_ = flags_.input.target.version;
     size_t source = 0;
     while (true) {
@@ -170,14 +157,14 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
       if (!next.ok()) return CallError(command_, common_, next.status());
       if (next->empty()) return exit_code_;
       for (LineInput::Item& item : Chunks(*std::move(next))) {
-        if (item.source != source) state->clear();
+        if (item.source != source) state.clear();
         source = item.source;
         const bool is_blank = absl::StripAsciiWhitespace(item.text).empty();
         const Answer answer = AskOnce({std::move(item)});
         if (!Take({answer}) || !answer.response.ok()) return kExitFailed;
         version_ = answer.response->version();
-        *state = answer.response->scores(0).state();
-        if (state->empty() && !is_blank) {
+        state = answer.response->scores(0).state();
+        if (state.empty() && !is_blank) {
           return CallError(command_, common_,
                            absl::InternalError("the answer has no state, which was asked for"));
         }
@@ -297,28 +284,18 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   flags.Add("top_candidates", &options.top_candidates, {0, kMaxCandidates},
             "show each token with the most probable ones in its place, up to 128");
   flags.Add("in_flight", &options.in_flight, {1}, "calls at a time; --carry has one");
-  flags.Add("state_in", &options.state_in, "FILE: go on from this state; implies --carry");
-  flags.Add("state_out", &options.state_out,
-            "FILE: write the state after the last text; implies --carry");
-  std::string state;
-  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& texts) {
-    absl::Status status = Check(texts.size(), &options);
-    if (status.ok()) status = ReadState(options.state_in, &state);
-    return status;
-  });
+  const Start start = Begin(command, args, &flags, &options.common,
+                            [&](const auto& texts) { return Check(texts.size(), &options); });
   if (start.client == nullptr) return start.exit_code;
 
   LineInput input(start.arguments, options.files,
                   options.carry ? LineInput::Lines::kWithEnds : options.input.lines());
   Printer printer(command, options.common.json, Columns(options));
   Scorer scorer(command, options, start.client.get(), &input, &printer);
-  const int exit_code = options.carry ? scorer.ScoreAsOne(&state) : scorer.Run(options.in_flight);
+  const int exit_code = options.carry ? scorer.ScoreAsOne() : scorer.Run(options.in_flight);
   scorer.PrintTotals();
   printer.WarnOfUnknownWords();
-  if (exit_code != kExitOk || options.state_out.empty()) return exit_code;
-  const absl::Status status = state.empty() ? InvalidArgument("empty input, expected a text")
-                                            : WriteState(options.state_out, state);
-  return status.ok() ? kExitOk : CallError(command, options.common, status);
+  return exit_code;
 }
 
 }  // namespace

@@ -45,8 +45,6 @@ COMMANDS = [
     ("encode", ("--model=old_classifier", "--pooling=none", "--normalize", "--output_format=float16", TEXT), None),
     ("encode", ("--model=old_classifier", "--pooling=mean", "--output_format=bfloat16", TEXT), None),
     ("score", ("--model=old_language_model", "--per_token", "--top_candidates=2", "the old model"), None),
-    ("score", ("--model=war_and_peace", "--state_out={folder}/text", "The prince smiled"), None),
-    ("score", ("--model=war_and_peace", "--state_in={folder}/text", " at the countess."), None),
     ("generate", ("--model=war_and_peace", "--seed=7", "--temperature=0.8", "--top_k=20", "--max_new_tokens=24",
                   "--state_out={folder}/more", "Well, Prince"), None),
     ("generate", ("--model=war_and_peace", "--max_new_tokens=12", "--log_probs", "--top_candidates=2",

@@ -43,8 +43,8 @@ GONE_FLAGS = {
 GONE_CLIENT_FLAGS = {
     "classify": {"tokens", "times"},
     "encode": {"chunk_frames", "features", "state_in", "state_out", "stream", "tokens"},
-    "generate": {"interactive", "stats", "tokens"},
-    "score": {"tokens"},
+    "generate": {"interactive", "logit_bias", "stats", "stop_token_ids", "tokens"},
+    "score": {"state_in", "state_out", "tokens"},
     "translate": {"stats", "tokens"},
 }
 GONE_FLAG_OF_EVERY_SUBCOMMAND = {"token_without_tls"}
@@ -213,9 +213,10 @@ class UpgradeTest(unittest.TestCase):
         """sru_client sends the old server nothing that it has to know, and prints what the old client printed."""
         with tempfile.TemporaryDirectory() as folder:
             for entry, calls in self.commands():
-                if {"--tokens", "--features"} & set(entry["command"]):
+                flags = " ".join(entry["command"])
+                if re.search("--tokens|--features|^score .*--state_", flags):
                     continue
-                with self.subTest(" ".join(entry["command"])), Stage(Replay(calls)) as stage:
+                with self.subTest(flags), Stage(Replay(calls)) as stage:
                     name, *arguments = [argument.format(folder=folder) for argument in entry["command"]]
                     command = [CLIENT, name, *arguments, "--json", "--address=127.0.0.1:%d" % stage.port]
                     given = base64.b64decode(entry["input"])
