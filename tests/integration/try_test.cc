@@ -126,8 +126,8 @@ TEST(TryTest, AsksReadersAndTranslators) {
 TEST(TryTest, OtherCallsAreForTheirOwnPort) {
   RunningServer server(TestOptions(kBundledRepository));
   for (const auto& [method, path] :
-       std::vector<std::pair<std::string, std::string>>{{"POST", "/v1/encode"},
-                                                        {"POST", "/v1/score"},
+       std::vector<std::pair<std::string, std::string>>{{"POST", "/v1/score"},
+                                                        {"POST", "/v1/tokenize"},
                                                         {"POST", "/v1/completions"},
                                                         {"POST", "/v1/embeddings"},
                                                         {"GET", "/v1/models"},
@@ -138,6 +138,7 @@ TEST(TryTest, OtherCallsAreForTheirOwnPort) {
                                                         {"POST", "/try"}}) {
     EXPECT_EQ(Try(server, kText, path, "", method).status, 404) << path;
   }
+  EXPECT_EQ(Try(server, kText, "/v1/encode").status, 200);
   for (const char* method : {"GET", "PUT", "DELETE", "OPTIONS"}) {
     const HttpResponse refused = Try(server, kText, "/v1/classify", "", method);
     EXPECT_EQ(refused.status, 405) << method;
