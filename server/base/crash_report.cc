@@ -124,7 +124,7 @@ _Unwind_Reason_Code AddFrame(_Unwind_Context* context, void* argument) {
   int is_interrupted = 0;
   const uintptr_t address = _Unwind_GetIPInfo(context, &is_interrupted);
   frames->begun |= is_interrupted != 0;
-  if (frames->begun) frames->Add(address);
+  if (frames->begun && (address != 0 || frames->count == 0)) frames->Add(address);
   return frames->count < kMostFrames ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
@@ -134,17 +134,18 @@ bool IsInFunction(uintptr_t address) {
   return _Unwind_Find_FDE(reinterpret_cast<void*>(address), bases) != nullptr;
 }
 
-// Adds what looks like return addresses from `stack` on.
-void AddFound(uintptr_t stack, Frames* frames) {
+// Adds what looks like return addresses from `stack` on, until there are `most` frames.
+void AddFound(uintptr_t stack, int most, Frames* frames) {
   uintptr_t words[kPageBytes / sizeof(uintptr_t)];
-  for (const uintptr_t end = stack + kMostScanned; stack < end;) {
+  for (const uintptr_t end = stack + kMostScanned; stack < end && frames->count < most;) {
     const size_t size = kPageBytes - stack % kPageBytes;
     const iovec from = {reinterpret_cast<void*>(stack), size};
     const iovec to = {words, size};
     // An error, and no fault, where the stack ends.
     if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) < static_cast<ssize_t>(size)) return;
     for (size_t i = 0; i < size / sizeof(uintptr_t); ++i) {
-      if (words[i] > kPageBytes && IsInFunction(words[i] - 1)) frames->Add(words[i]);
+      if (words[i] <= kPageBytes || !IsInFunction(words[i] - 1)) continue;
+      if (frames->count < most) frames->Add(words[i]);
     }
     stack += size;
   }
@@ -155,7 +156,11 @@ void WriteFrames(uintptr_t stack, Block* block) {
   _Unwind_Backtrace(&AddFrame, &frames);
   const int unwound = frames.count;
   // Code that was made at run time, such as oneDNN's, or a call of nothing.
-  if (unwound > 0 && !IsInFunction(frames.addresses[unwound - 1])) AddFound(stack, &frames);
+  if (unwound > 0 && !IsInFunction(frames.addresses[unwound - 1])) {
+    AddFound(stack, kMostFrames / 2, &frames);
+    // Such code may use the stack's register for something else.
+    AddFound(reinterpret_cast<uintptr_t>(InFlight::innermost), kMostFrames, &frames);
+  }
   uintptr_t of_program[kMostFrames];
   int in_program = 0;
   for (int i = 0; i < frames.count; ++i) {

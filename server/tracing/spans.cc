@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/build_info.h"
 #include "base/utf8.h"
-#include "server/base/version.h"
 
 namespace sru::server::tracing {
 namespace {
@@ -50,7 +50,7 @@ opentelemetry::proto::ExportTraceServiceRequest SpanWriter::Write(
   for (const auto& [key, value] : options_.resource) Set(attributes, key.c_str(), value);
   scope_ = resource->add_scope_spans();
   scope_->mutable_scope()->set_name("sru_server");
-  scope_->mutable_scope()->set_version(kVersion);
+  scope_->mutable_scope()->set_version(BuildVersion());
   to_date_ = clock_.WallNow() - clock_.Now();
   for (const auto& call : calls) WriteCall(*call);
   return request;

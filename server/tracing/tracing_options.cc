@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/build_info.h"
 #include "base/host_port.h"
-#include "server/base/version.h"
 #include "server/tracing/call_trace.h"
 
 namespace sru::server::tracing {
@@ -172,7 +172,7 @@ absl::StatusOr<TracingOptions> ReadTracingOptions(const char* (*get)(const char*
   if (!service.empty()) o.resource.emplace_back("service.name", service);
   reader.ReadPairs(reader.Get("OTEL_RESOURCE_ATTRIBUTES"), &o.resource);
   o.resource.emplace_back("service.name", "sru_server");
-  o.resource.emplace_back("service.version", kVersion);
+  o.resource.emplace_back("service.version", std::string(BuildVersion()));
   o.resource.emplace_back("service.instance.id",
                           absl::StrCat(absl::Hex(RandomId(), absl::kZeroPad16)));
   for (auto pair = o.resource.begin(); pair != o.resource.end();) {

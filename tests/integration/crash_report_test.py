@@ -79,7 +79,7 @@ class Calls:
                 ["sh", "-c", command + " >/dev/null 2>&1", "sh", text, CLIENT, "--address=" + server.address],
                 start_new_session=True,
             )
-            for command in self.COMMANDS * 2
+            for command in self.COMMANDS * 3
         ]
 
     def stop(self):
@@ -123,7 +123,7 @@ def test_each_signal_on_each_thread():
         crash(names[i % len(names)], number)
     # A thread may be between two batches, so this is tried again.
     for name in ("sru_worker", "sru_steps"):
-        for _ in range(5):
+        for _ in range(20):
             if crash(name, signal.SIGSEGV)["work"] != "nothing":
                 break
         else:
