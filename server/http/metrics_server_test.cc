@@ -151,7 +151,8 @@ TEST_F(MetricsServerTest, OtherPathsSayWhatThereIs) {
   for (const char* path : {"/nope", "/metrics/x", "/nope?x=1"}) {
     const HttpResponse response = Get(path);
     EXPECT_EQ(response.status, 404) << path;
-    EXPECT_THAT(response.body, HasSubstr("/, /status.json, /metrics, /healthz and /readyz"));
+    EXPECT_THAT(response.body,
+                HasSubstr("/, /status.json, /version, /metrics, /healthz and /readyz"));
   }
 }
 
