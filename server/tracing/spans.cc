@@ -42,10 +42,9 @@ void SetModel(const CallTrace& call, Attributes* attributes) {
 
 }  // namespace
 
-opentelemetry::proto::ExportTraceServiceRequest SpanWriter::Write(
-    const std::vector<std::unique_ptr<CallTrace>>& calls) {
-  opentelemetry::proto::ExportTraceServiceRequest request;
-  auto* const resource = request.add_resource_spans();
+void SpanWriter::Write(const std::vector<std::unique_ptr<CallTrace>>& calls,
+                       opentelemetry::proto::ExportTraceServiceRequest* request) {
+  auto* const resource = request->add_resource_spans();
   Attributes* const attributes = resource->mutable_resource()->mutable_attributes();
   for (const auto& [key, value] : options_.resource) Set(attributes, key.c_str(), value);
   scope_ = resource->add_scope_spans();
@@ -53,7 +52,6 @@ opentelemetry::proto::ExportTraceServiceRequest SpanWriter::Write(
   scope_->mutable_scope()->set_version(BuildVersion());
   to_date_ = clock_.WallNow() - clock_.Now();
   for (const auto& call : calls) WriteCall(*call);
-  return request;
 }
 
 SpanWriter::Span* SpanWriter::Add(absl::string_view name, absl::Time start, absl::Time end) {

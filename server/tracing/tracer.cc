@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "google/protobuf/arena.h"
 #include "server/base/log.h"
 #include "server/base/retry.h"
 #include "server/telemetry/trace_context.h"
@@ -191,7 +192,11 @@ void Tracer::Export(const std::vector<std::unique_ptr<CallTrace>>& calls) {
   Sent sent;
   int64_t spans = 0;
   try {
-    const opentelemetry::proto::ExportTraceServiceRequest request = writer_.Write(calls);
+    google::protobuf::Arena arena;
+    auto& request =
+        *google::protobuf::Arena::CreateMessage<opentelemetry::proto::ExportTraceServiceRequest>(
+            &arena);
+    writer_.Write(calls, &request);
     spans = request.resource_spans(0).scope_spans(0).spans_size();
     absl::Duration growing = absl::Seconds(1);
     for (int attempt = 1;; ++attempt, growing *= 2) {
