@@ -120,7 +120,7 @@ class Workspace {
   virtual ~Workspace() = default;
 
   virtual const WorkspaceLimits& limits() const = 0;
-  // Host and device memory that it holds.
+  // Memory that it holds or, on the CPU, that a batch takes of what all workspaces share.
   virtual size_t bytes() const = 0;
 };
 
@@ -175,8 +175,8 @@ class Backend {
   // instructions for it and keeps rounded float32 values.
   virtual PackedBytes packed_bytes(DataType /*dtype*/) const { return PackedBytes(); }
 
-  // For the same estimates: about how many bytes of this process' memory a workspace takes whose
-  // activations are of `activation_bytes`. None where workspaces are in a device's memory.
+  // For the same estimates: about how many bytes of this process' memory another workspace adds
+  // whose activations are of `activation_bytes`. None where it is in a device's memory.
   virtual int64_t workspace_bytes(const ModelSizes& /*sizes*/, const WorkspaceLimits& /*limits*/,
                                   size_t /*activation_bytes*/) const {
     return 0;

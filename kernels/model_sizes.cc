@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/row_layout.h"
-#include "kernels/cpu/base/weight_layout.h"
+#include "kernels/cpu/base/token_table_room.h"
 
 namespace sru::kernels {
 namespace {
@@ -25,15 +25,16 @@ RowLayout AddLayer(const LayerSpec& layer, RowLayout rows, ModelSizes* sizes) {
   const RowLayout output = {layer.directions, layer.hidden_size};
   const int64_t gates = layer.num_matrices;
   RowLayout product = rows;
-  if (layer.layer_norm == LayerNorm::kBefore) sizes->product_rows += rows.stride();
+  int64_t before = layer.layer_norm == LayerNorm::kBefore ? rows.stride() : 0;
   if (layer.projection_size > 0) {
     product = {1, layer.projection_size};
     const int64_t packed = AddProduct(rows.stride(), product.stride(), sizes);
     const int64_t in_file = int64_t{layer.input_size} * layer.projection_size;
     sizes->in_file += in_file;
     sizes->passing = std::max(sizes->passing, in_file + packed);
-    sizes->product_rows += product.stride();
+    before += product.stride();
   }
+  sizes->product_rows = std::max(sizes->product_rows, before);
   for (int direction = 0; direction < layer.directions; ++direction) {
     AddProduct(product.stride(), gates * output.padded(), sizes);
   }
@@ -90,7 +91,7 @@ void AddStack(const StackSpec& spec, ModelSizes* sizes) {
   const int64_t gates = first.num_matrices;
   const int64_t table = (words + cpu::kMaxChunkRows) * first.directions * gates * output.padded();
   const bool has_table = spec.input_to_hidden.empty() &&
-                         table * kValueBytes <= static_cast<int64_t>(cpu::kMaxTokenProductBytes);
+                         cpu::TokenTableRoom::Fits(static_cast<size_t>(table * kValueBytes));
   if (has_table) sizes->token_table = table;
   // Nothing reads the embedding but the table, unless the first layer adds its input to its output.
   if (has_table && (gates == 4 || !first.has_skip_term)) return;

@@ -29,9 +29,9 @@ struct ModelSizes {
   int64_t passing_gates = 0;
   int64_t parts = 0;  // of a layer, each of which a thread may compute
   int64_t widest_row = 0;
-  int64_t product_rows = 0;  // values per token that precede products, over all layers
+  int64_t product_rows = 0;  // values per token that precede the products of a layer
   int64_t pooled_row = 0;    // values per sequence
-  int64_t stacks = 1;        // each with a workspace of its own
+  int64_t stacks = 1;        // of which one computes at a time; 0: the model has none
   // Values that a program keeps beside its stacks': per token, per thread, and others.
   int64_t program_row = 0;
   int64_t program_thread = 0;

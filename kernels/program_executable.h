@@ -85,7 +85,7 @@ class ProgramWorkspace {
   virtual ~ProgramWorkspace() = default;
 
   virtual const ProgramLimits& limits() const = 0;
-  // Host and device memory that it holds.
+  // As Workspace::bytes().
   virtual size_t bytes() const = 0;
 };
 

@@ -64,10 +64,11 @@ MemoryEstimate EstimateOf(const ModelConfig& config, kernels::ModelSizes sizes,
     limits.max_sequences = use.max_sequences;
     bytes = use.backend->workspace_bytes(sizes, limits, use.bytes.activation);
     if (sizes.step_tokens > 0) {
-      // One workspace scores and one generates; the latter has what comes after each sequence, too.
+      // One workspace scores and one generates, in the same memory; the latter has what comes after
+      // each sequence, too.
       limits.max_tokens = static_cast<int>(std::min<int64_t>(use.max_tokens, sizes.step_tokens));
       sizes.pooled_row += 2 * config.encoder.output_size();
-      bytes += use.backend->workspace_bytes(sizes, limits, use.bytes.activation);
+      bytes = std::max(bytes, use.backend->workspace_bytes(sizes, limits, use.bytes.activation));
     }
   }
   // The buffer that features are gathered in.

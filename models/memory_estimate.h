@@ -21,8 +21,8 @@ namespace sru::models {
 struct MemoryUse {
   const kernels::Backend* backend = nullptr;  // whose workspaces count; null: none
   kernels::PackedBytes bytes;                 // of values as the backend keeps them
-  int workspaces = 1;
-  int max_tokens = 4096;  // of one batch
+  int workspaces = 1;                         // in which batches run at once
+  int max_tokens = 4096;                      // of one batch
   int max_sequences = 256;
 };
 
@@ -32,7 +32,7 @@ struct MemoryEstimate {
       0;  // of the model on disk: config.json, the weights, the tokenizer's file and so on
   int64_t packed = 0;      // the weights as the backend keeps them, the token table included
   int64_t vocabulary = 0;  // words and their index, and a shortlist
-  int64_t workspaces = 0;  // all of them
+  int64_t workspaces = 0;  // that they add to those of the models that are loaded
   int64_t passing = 0;     // more that only loading takes
 
   // For what a load takes beside these: the allocator's rounding, oneDNN's primitives and their

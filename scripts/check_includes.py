@@ -36,7 +36,7 @@ base                     |                                                      
 kernels                  |                                                                    |                          | 4450 0
 kernels/common           | kernels                                                            |                          | 300 0
 kernels/reference        | kernels                                                            |                          | 1200 0
-kernels/cpu/base         | kernels kernels/common                                             | hwy openmp               | 1450 0
+kernels/cpu/base         | kernels kernels/common                                             | hwy openmp               | 1750 0
 kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base                            |                          | 750 0
 kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles                         | dnnl hwy                 | 300 0
 kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa                           | hwy                      | 1150 0
@@ -65,7 +65,7 @@ models/files             | base                                                 
 models/text              | base                                                               | absl utf8proc            | 2650 1600
 models/decoding          | models/text kernels base                                           | absl                     | 1700 1850
 models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1350 750
-models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6250
+models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6300
                          | kernels base                                                       |
 
 server/base              | base                                                               | absl nlohmann zlib       | 2250 900
@@ -142,7 +142,7 @@ tests/testing            | tests/kernels/cuda_host server/batching server/batchi
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
 tests/gpu                | kernels kernels/testing                                            |                          | 0 1500
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 12950
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13150
                          | kernels/common kernels/cpu/base kernels/cpu/tiles                  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |

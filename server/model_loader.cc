@@ -95,7 +95,8 @@ models::MemoryEstimate ServedModelLoader::EstimateWith(int instances, int max_ba
   const batching::BatchingOptions& batching = options_.batching;
   use.backend = backend_.get();
   use.bytes = backend_->packed_bytes(batching.compile.dtype);
-  use.workspaces = backend_->devices().empty() ? instances : 0;  // else in the devices' memory
+  // Elsewhere they are in the devices' memory. No more batches run at once than there are cores.
+  use.workspaces = backend_->devices().empty() ? std::min(instances, NumCores()) : 0;
   use.max_tokens = max_batch_tokens;
   use.max_sequences = std::min(batching.engine.batcher.max_batch_sequences, max_batch_tokens);
   return needs_.With(use);

@@ -20,14 +20,19 @@
 namespace sru::kernels::cpu {
 namespace {
 
+// What a workspace keeps for itself, at most: oneDNN's lists of arguments and what it has of each
+// sequence.
+constexpr int64_t kKeptBytes = 256 << 10;
+
 // A model packed for one way of computing, with the workspace and the forward pass that go with it.
 template <typename Stack, typename StackWorkspace,
           void (*kRun)(const Stack&, const RaggedBatch&, const SequenceOutput*, StackWorkspace&,
                        ParallelRunner&)>
 class CpuExecutable : public Executable {
  public:
-  CpuExecutable(std::unique_ptr<Stack> stack, std::shared_ptr<ParallelRunner> parallel)
-      : stack_(std::move(stack)), parallel_(std::move(parallel)) {}
+  CpuExecutable(std::unique_ptr<Stack> stack, std::shared_ptr<ParallelRunner> parallel,
+                std::shared_ptr<RunMemory> memory)
+      : stack_(std::move(stack)), parallel_(std::move(parallel)), memory_(std::move(memory)) {}
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
@@ -35,7 +40,7 @@ class CpuExecutable : public Executable {
       return InvalidArgument("workspace: expected at least one token and one sequence");
     }
     return CatchErrors("making a workspace", [&] {
-      *workspace = std::make_unique<StackWorkspace>(*stack_, limits, parallel_->threads());
+      *workspace = std::make_unique<StackWorkspace>(*stack_, limits, parallel_->threads(), memory_);
       return OkStatus();
     });
   }
@@ -57,6 +62,7 @@ class CpuExecutable : public Executable {
  private:
   std::unique_ptr<Stack> stack_;
   std::shared_ptr<ParallelRunner> parallel_;
+  std::shared_ptr<RunMemory> memory_;
 };
 
 // float32, int8, and bfloat16 without tiles.
@@ -66,8 +72,11 @@ using TileExecutable = CpuExecutable<TileStack, TileWorkspace, RunTileBatch>;
 
 class CpuBackend : public Backend {
  public:
-  CpuBackend(CpuIsa isa, std::shared_ptr<ParallelRunner> parallel)
-      : isa_(std::move(isa)), parallel_(std::move(parallel)) {}
+  CpuBackend(CpuIsa isa, std::shared_ptr<ParallelRunner> parallel, int cores)
+      : isa_(std::move(isa)),
+        parallel_(std::move(parallel)),
+        // Batches that others have passed at the end of a turn keep theirs.
+        memory_(std::make_shared<RunMemory>(2 * cores)) {}
 
   const char* name() const override { return "cpu"; }
 
@@ -108,7 +117,10 @@ class CpuBackend : public Backend {
     const int64_t program_values =
         tokens * sizes.program_row +
         std::min<int64_t>(kMaxProgramThreads, threads) * sizes.program_thread + sizes.program_rest;
-    return stack * sizes.stacks + program_values * kValueBytes;
+    // What it needs beyond what the blocks have that all workspaces share.
+    const int64_t block = (sizes.stacks > 0 ? stack : 0) + program_values * kValueBytes;
+    const auto shared = static_cast<int64_t>(memory_->block_bytes());
+    return std::max<int64_t>(0, block - shared) + kKeptBytes;
   }
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
@@ -118,13 +130,13 @@ class CpuBackend : public Backend {
       SRU_RETURN_IF_ERROR(Validate(spec));
       if (options.dtype == DataType::kBFloat16 && isa_.tiles != nullptr) {
         *executable = std::make_unique<TileExecutable>(
-            std::make_unique<TileStack>(spec, *isa_.tiles, options.weights), parallel_);
+            std::make_unique<TileStack>(spec, *isa_.tiles, options.weights), parallel_, memory_);
         return OkStatus();
       }
       Arithmetic arithmetic;
       SRU_RETURN_IF_ERROR(FindArithmetic(options.dtype, &arithmetic));
       *executable = std::make_unique<PackedExecutable>(
-          std::make_unique<PackedStack>(spec, arithmetic, options.weights), parallel_);
+          std::make_unique<PackedStack>(spec, arithmetic, options.weights), parallel_, memory_);
       return OkStatus();
     });
   }
@@ -138,7 +150,7 @@ class CpuBackend : public Backend {
                                            std::unique_ptr<Executable>* stack) {
       return Compile(spec, options, stack);
     };
-    return CompileProgram(program, arithmetic, options.weights, compile_stack, parallel_,
+    return CompileProgram(program, arithmetic, options.weights, compile_stack, parallel_, memory_,
                           executable);
   }
 
@@ -163,6 +175,7 @@ class CpuBackend : public Backend {
 
   const CpuIsa isa_;
   const std::shared_ptr<ParallelRunner> parallel_;
+  const std::shared_ptr<RunMemory> memory_;
 };
 
 }  // namespace
@@ -181,7 +194,7 @@ Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>*
     const int cores = options.cpu_cores > 0 ? options.cpu_cores : AvailableCores();
     const int threads = options.cpu_threads > 0 ? options.cpu_threads : cores;
     *backend = std::make_unique<CpuBackend>(
-        std::move(isa), std::make_shared<ParallelRunner>(threads, std::max(threads, cores)));
+        std::move(isa), std::make_shared<ParallelRunner>(threads, std::max(threads, cores)), cores);
     return OkStatus();
   });
 }

@@ -1,5 +1,5 @@
 // 200 reloads of a served model under load, in a server process of its own: no call fails, and
-// resident memory does not grow.
+// resident memory does not grow. Meanwhile a model comes and goes whose batches need more memory.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +32,7 @@ constexpr int kReloads = 200;
 #endif
 constexpr int kWarmReloads = 20;  // until the allocator and gRPC have what they need
 constexpr int kCallers = 3;
+constexpr char kLarger[] = "war_and_peace";
 // Most memory that the reloads after that may add: 28 kB each, far less than a model or its series
 // take.
 constexpr double kMaxGrowthBytes = 5e6;
@@ -40,6 +41,9 @@ class HotReloadTest : public ::testing::Test {
  protected:
   HotReloadTest() {
     std::filesystem::copy(std::string(kBundledRepository) + "/trec/1", repository_.path(".store"));
+    std::filesystem::create_directories(repository_.path(kLarger));
+    std::filesystem::copy(absl::StrCat(kBundledRepository, "/", kLarger, "/1"),
+                          repository_.path(absl::StrCat(kLarger, "/1")));
     Point(1);
     process_ = std::make_unique<Subprocess>(std::vector<std::string>{
         SRU_SERVER_BINARY, "--model_repository=" + repository_.path(), "--listen=127.0.0.1:0",
@@ -112,6 +116,11 @@ TEST_F(HotReloadTest, NoCallFailsAndMemoryStaysFlat) {
     Point(reload + 1);
     const grpc::Status status = LoadModel(*admin, "trec");
     ASSERT_TRUE(status.ok()) << status.error_message();
+    if (reload % 10 == 1) {
+      ASSERT_TRUE(LoadModel(*admin, kLarger).ok());
+    } else if (reload % 10 == 6) {
+      ASSERT_TRUE(UnloadModel(*admin, kLarger).ok());
+    }
     // Some calls with each version.
     const int64_t before = answered;
     ASSERT_TRUE(PollUntil([&] { return answered >= before + 2 * kCallers || failed > 0; }));

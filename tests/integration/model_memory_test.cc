@@ -1,5 +1,6 @@
 // The memory that a server process takes for a model of 50 million parameters: while it is loaded
-// hardly more than its packed weights, and after that nothing else of them.
+// hardly more than its packed weights, and after that nothing else of them. And that several models
+// take: their weights, since batches of all of them compute in the same memory.
 #include <sys/types.h>
 
 #include <algorithm>
@@ -89,7 +90,8 @@ void WriteWeights(const std::string& path, int layers) {
 
 class ModelMemoryTest : public ::testing::TestWithParam<kernels::DataType> {
  protected:
-  void Start() {
+  // By default small workspaces, since these are not what is measured.
+  void Start(int instances = 1, int max_batch_tokens = 128) {
     std::string words;
     for (int i = 0; i < kWords; ++i) absl::StrAppend(&words, "w", i, "\n");
     for (const auto& [model, layers] : {std::pair<const char*, int>{"small", 1}, {"m", kLayers}}) {
@@ -99,13 +101,12 @@ class ModelMemoryTest : public ::testing::TestWithParam<kernels::DataType> {
       ASSERT_NO_FATAL_FAILURE(
           WriteWeights(repository_.path(version + "model.safetensors"), layers));
     }
-    // Small workspaces, since these are not what is measured.
     process_ = std::make_unique<Subprocess>(std::vector<std::string>{
         SRU_SERVER_BINARY, "--model_repository=" + repository_.path(), "--listen=127.0.0.1:0",
         "--metrics_listen=127.0.0.1:0", "--http_listen=", "--admin_listen=127.0.0.1:0",
-        "--model_control=explicit", "--instances=1", "--max_batch_tokens=128",
-        "--max_sequence_tokens=128", "--backend=cpu",
-        absl::StrCat("--dtype=", kernels::DataTypeName(GetParam()))});
+        "--model_control=explicit", absl::StrCat("--instances=", instances),
+        absl::StrCat("--max_batch_tokens=", max_batch_tokens), "--max_sequence_tokens=128",
+        "--backend=cpu", absl::StrCat("--dtype=", kernels::DataTypeName(GetParam()))});
     ASSERT_TRUE(process_->AwaitLine()) << process_->err();
     const std::vector<std::string> words_of_line =
         absl::StrSplit(process_->out(), absl::ByAnyChar(" \n"), absl::SkipEmpty());
@@ -171,6 +172,21 @@ TEST_P(ModelMemoryTest, IsThatOfThePackedWeights) {
   EXPECT_LE(Resident("VmHWM") - empty, kMaxWhileReloading * packed);
   EXPECT_TRUE(PollUntil([&] { return Resident("VmRSS") - empty <= kMaxHeld * packed; }))
       << (Resident("VmRSS") - empty) / packed;
+}
+
+TEST_P(ModelMemoryTest, OfSeveralModelsIsThatOfTheirWeights) {
+  if (kSanitized) GTEST_SKIP() << "the memory is a sanitizer's";
+  ASSERT_NO_FATAL_FAILURE(Start(/*instances=*/4, /*max_batch_tokens=*/4096));
+  constexpr int kModels = 8;
+  for (int i = 0; i <= kModels; ++i) {
+    std::filesystem::create_directory_symlink(repository_.path("small"),
+                                              repository_.path(absl::StrCat("small", i)));
+  }
+  ASSERT_NO_FATAL_FAILURE(Load("small0"));
+  const double one = Resident("VmRSS");
+  for (int i = 1; i <= kModels; ++i) ASSERT_NO_FATAL_FAILURE(Load(absl::StrCat("small", i)));
+  // Of float32 each has 13 MB of weights. Four workspaces of its own would be 140 MB.
+  EXPECT_LE(Resident("VmRSS") - one, kModels * 18e6);
 }
 
 INSTANTIATE_TEST_SUITE_P(DataTypes, ModelMemoryTest,

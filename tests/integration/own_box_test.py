@@ -97,8 +97,8 @@ class FormulaTest(unittest.TestCase):
     """The formulas of the page against the server's own estimate, which it gives when it refuses a model that no machine has
     room for."""
 
-    INSTANCES = 1024
-    BATCH = 1 << 20
+    CORES = 64  # as many batches run at once
+    BATCH = 1 << 22
 
     def expressions(self):
         """By name: what stands right of it, and on the following lines without one."""
@@ -144,33 +144,35 @@ class FormulaTest(unittest.TestCase):
                 "width": max(output, width),
                 "output": output,
                 "labels": len(config.get("labels", [])),
-                "products": sum(
-                    shapes[key][1] for key in (f"encoder.rnn_lst.{i}.weight_proj" for i in range(layers)) if key in shapes
+                "products": max(
+                    [0, *(shapes[key][1] for i in range(layers) if (key := f"encoder.rnn_lst.{i}.weight_proj") in shapes)]
                 ),
                 "max_batch_tokens": self.BATCH,
                 "max_batch_sequences": 256,
-                "cores": len(os.sched_getaffinity(0)),
+                "cores": self.CORES,
             }
             packed = self.evaluate(expressions["packed weights"], values)
             packed += self.evaluate(expressions["first layer's token table"], values)
             if matrices != 4:
                 packed += self.evaluate(expressions["embedding"], values)
-            workspaces = self.evaluate(expressions["workspace, per instance"], values)
+            workspaces = self.evaluate(expressions["workspace"], values)
             if config.get("task") == "language_model":
                 workspaces += self.evaluate(expressions["a language model's, besides"], values)
+            workspaces += self.evaluate(expressions["kept by each instance"], values)
             error = refusal(
                 "--model_control=explicit",
                 "--load_models=" + name,
-                f"--instances={self.INSTANCES}",
+                "--instances=1024",
                 f"--max_batch_tokens={self.BATCH}",
                 f"--max_queue_tokens={self.BATCH}",
                 "--backend=cpu",
+                env=MANY_CORES,
             )
             found = [float(number) * 1e6 for number in re.findall(r"(?:weights|workspaces) ([\d.]+) MB", error)]
             self.assertEqual(len(found), 2, error)
             for what, formula, estimate in (
                 ("packed", packed, found[0]),
-                ("workspaces", workspaces * self.INSTANCES, found[1]),
+                ("workspaces", workspaces * self.CORES, found[1]),
             ):
                 with self.subTest(model=name, what=what, formula=formula, estimate=estimate):
                     self.assertLess(abs(formula / estimate - 1), 0.1)

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -89,6 +90,10 @@ TEST(ByteProductTest, HasTheBitsOfTheEquationsInEveryKernel) {
         const ByteMatrix matrix(e.view, k, n, bias, kernel);
         ByteRows rounded;
         rounded.Add(k);
+        RunPlan plan(std::make_shared<RunMemory>(1));
+        rounded.LayOut(&plan);
+        plan.Close();
+        const RunPlan::Scope memory(&plan);
         for (const int rows : {1, 2, 3, 4, 5, 11, kByteRows}) {
           const int first = rows == 1 ? 0 : kByteRows - rows;
           for (const bool relu : {false, true}) {
@@ -127,6 +132,10 @@ TEST(ByteProductTest, TablesHaveTheSameBits) {
           SCOPED_TRACE(name + ", " + std::to_string(k) + " values" + (some ? ", some rows" : ""));
           ByteRows rounded;
           rounded.Add(k);
+          RunPlan plan(std::make_shared<RunMemory>(1));
+          rounded.LayOut(&plan);
+          plan.Close();
+          const RunPlan::Scope memory(&plan);
           rounded.Round(kernel, e.x.data(), which.data(), 3, k, scales, /*for_table=*/true);
           ByteTableCall call;
           call.k = static_cast<int>(padded);

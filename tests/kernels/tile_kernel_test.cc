@@ -73,7 +73,8 @@ std::vector<float> RunArranged(const testing::RandomStack& stack, const TileKern
   TileStack tiles(spec, kernel);
   tiles.arrangement = arrangement;
   ParallelRunner parallel(1, 1);
-  TileWorkspace workspace(tiles, {batch.num_tokens(), batch.num_sequences}, 1);
+  TileWorkspace workspace(tiles, {batch.num_tokens(), batch.num_sequences}, 1,
+                          std::make_shared<RunMemory>(1));
   testing::OutputArrays found(spec, batch, Pooling::kMax);
   RunTileBatch(tiles, batch, found.outputs.data(), workspace, parallel);
   std::vector<float> all = found.token_vectors;

@@ -15,15 +15,6 @@
 
 namespace sru::kernels::cpu {
 
-// The first layer's U depends on the token alone. Where it fits into this much memory for the whole
-// vocabulary it is computed at load and looked up while serving, unless a map precedes the layer.
-inline constexpr size_t kMaxTokenProductBytes = size_t{64} << 20;
-inline bool LooksUpProducts(const StackSpec& spec, size_t values_per_token) {
-  const size_t vocabulary = spec.vocabulary_size;
-  return vocabulary > 0 && spec.input_to_hidden.empty() &&
-         vocabulary * values_per_token * sizeof(float) <= kMaxTokenProductBytes;
-}
-
 // The scope in which the vectors of a layer are readable: all its weights but the two matrices.
 class ReadLayerVectors {
  public:

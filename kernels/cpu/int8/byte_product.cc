@@ -32,11 +32,6 @@ ByteScales::ByteScales(const Int8View& weights, size_t k, size_t n, const FloatV
   }
 }
 
-void ByteRows::Add(size_t k) {
-  const size_t bytes = kByteRows * PaddedBytes(k) * sizeof(int16_t);
-  if (x_.size() < bytes) x_ = AlignedArray<uint8_t>(bytes);
-}
-
 void ByteRows::Round(const Int8Kernel& kernel, const float* x, const int32_t* which, int rows,
                      int k, const ByteScales& scales, bool for_table) {
   const size_t padded = PaddedBytes(k);

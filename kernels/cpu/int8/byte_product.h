@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/run_memory.h"
 #include "kernels/cpu/int8/byte_kernel.h"
 #include "kernels/cpu/int8/int8_kernel.h"
 #include "kernels/program.h"
@@ -30,27 +31,27 @@ struct ByteScales {
   AlignedBuffer bias;            // with what belongs to the shift of x
 };
 
+inline size_t PaddedBytes(size_t k) {
+  return (k + kByteRowAlignment - 1) / kByteRowAlignment * kByteRowAlignment;
+}
+
 // The rounded rows of one thread. Not thread-safe.
 class ByteRows {
  public:
-  // Makes room for kByteRows rows of k values. Throws std::bad_alloc.
-  void Add(size_t k);
+  // Makes room for kByteRows rows of k values, before LayOut().
+  void Add(size_t k) { x_.AtLeast(kByteRows * PaddedBytes(k) * sizeof(int16_t)); }
+  void LayOut(RunPlan* plan) { plan->Add(&x_); }
   // Rounds at most kByteRows rows: those that `which` names, or the first ones if it is null.
   void Round(const Int8Kernel& kernel, const float* x, const int32_t* which, int rows, int k,
              const ByteScales& scales, bool for_table);
 
   const void* x() const { return x_.data(); }
   const ByteRow* rows() const { return rows_; }
-  size_t bytes() const { return x_.bytes(); }
 
  private:
-  AlignedArray<uint8_t> x_;
+  RunArray<uint8_t> x_;
   ByteRow rows_[kByteRows];
 };
-
-inline size_t PaddedBytes(size_t k) {
-  return (k + kByteRowAlignment - 1) / kByteRowAlignment * kByteRowAlignment;
-}
 
 // The weights of a Linear, packed for one kernel. Immutable and thread-safe.
 class ByteMatrix {

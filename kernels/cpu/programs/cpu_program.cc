@@ -170,14 +170,15 @@ class Places {
 class CpuProgramExecutable : public ProgramExecutable {
  public:
   CpuProgramExecutable(std::unique_ptr<PackedProgram> packed,
-                       std::shared_ptr<ParallelRunner> parallel)
-      : packed_(std::move(packed)), parallel_(std::move(parallel)) {}
+                       std::shared_ptr<ParallelRunner> parallel, std::shared_ptr<RunMemory> memory)
+      : packed_(std::move(packed)), parallel_(std::move(parallel)), memory_(std::move(memory)) {}
 
   Status CreateWorkspace(const ProgramLimits& limits,
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
     return CatchErrors("making a workspace", [&] {
       SRU_RETURN_IF_ERROR(ValidateLimits(packed_->program, limits));
-      return CpuProgramWorkspace::Create(*packed_, limits, parallel_->threads(), workspace);
+      return CpuProgramWorkspace::Create(*packed_, limits, parallel_->threads(), memory_,
+                                         workspace);
     });
   }
 
@@ -206,6 +207,7 @@ class CpuProgramExecutable : public ProgramExecutable {
  private:
   std::unique_ptr<PackedProgram> packed_;
   std::shared_ptr<ParallelRunner> parallel_;
+  std::shared_ptr<RunMemory> memory_;
 };
 
 }  // namespace
@@ -250,9 +252,10 @@ Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic&
 }
 
 Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLimits& limits,
-                                   int num_threads, std::unique_ptr<ProgramWorkspace>* workspace) {
+                                   int num_threads, std::shared_ptr<RunMemory> memory,
+                                   std::unique_ptr<ProgramWorkspace>* workspace) {
   const Program& program = packed.program;
-  std::unique_ptr<CpuProgramWorkspace> made(new CpuProgramWorkspace(limits));
+  std::unique_ptr<CpuProgramWorkspace> made(new CpuProgramWorkspace(limits, std::move(memory)));
   // Those of sequence axes follow from the others.
   int most_sequences = 0;
   for (size_t i = 0; i < program.axes.size(); ++i) {
@@ -292,6 +295,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
       stack_limits.states = std::get<ops::Stack>(program.operations[i]).state != kNone;
       stack_limits.turn = limits.turn;
       SRU_RETURN_IF_ERROR(operation.stack->CreateWorkspace(stack_limits, &made->stacks[i]));
+      made->stack_memory.AtLeast(made->stacks[i]->bytes());
     }
   }
 
@@ -301,14 +305,26 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->stack_outputs.resize(most_sequences);
   made->initial_states.resize(most_sequences);
   made->rows_added.resize(most_sequences);
-  made->rows.resize(predicted_rows);
-  made->choices.resize(predicted_rows);
-  made->unadjusted.resize(adjustments);
   made->runs.resize(program.axes.size());
+  made->rows.AtLeast(predicted_rows);
+  made->choices.AtLeast(predicted_rows);
+  made->unadjusted.AtLeast(adjustments);
   for (const FieldSpec& field : program.fields) {
-    const size_t width = field.grows ? 0 : field.width;
-    if (width > made->lone_state.size()) made->lone_state.resize(width);
+    made->lone_state.AtLeast(field.grows ? 0 : field.width);
   }
+  RunPlan& plan = made->plan;
+  plan.Add(&made->values);
+  plan.Add(&made->stack_memory);
+  plan.Add(&made->rows);
+  plan.Add(&made->choices);
+  plan.Add(&made->unadjusted);
+  plan.Add(&made->lone_state);
+  for (Thread& thread : made->threads) {
+    thread.products.LayOut(&plan);
+    thread.predict.LayOut(&plan);
+    thread.rounded.LayOut(&plan);
+  }
+  plan.Close();
   *workspace = std::move(made);
   return OkStatus();
 }
@@ -356,26 +372,12 @@ void CpuProgramWorkspace::LayOutValues(const PackedProgram& packed) {
       }
     }
   }
-  values = AlignedBuffer(places.end() + spare);
-}
-
-size_t CpuProgramWorkspace::bytes() const {
-  size_t bytes = values.bytes();
-  for (const std::unique_ptr<Workspace>& stack : stacks) {
-    if (stack != nullptr) bytes += stack->bytes();
-  }
-  for (const Thread& thread : threads) {
-    bytes += thread.products.bytes() + thread.predict.bytes() + thread.rounded.bytes();
-  }
-  bytes += (one_row_each.size() + stack_offsets.size() + rows.size()) * sizeof(int32_t);
-  bytes += choices.size() * sizeof(PredictThread::Choices);
-  bytes += (unadjusted.size() + lone_state.size()) * sizeof(float);
-  bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
-  return bytes;
+  values.AtLeast(places.end() + spare);
 }
 
 Status CompileProgram(const Program& program, const Arithmetic& arithmetic, WeightSource* source,
                       const CompileStack& compile_stack, std::shared_ptr<ParallelRunner> parallel,
+                      std::shared_ptr<RunMemory> memory,
                       std::unique_ptr<ProgramExecutable>* executable) {
   return CatchErrors("packing weights", [&] {
     ProgramShape shape;
@@ -383,7 +385,8 @@ Status CompileProgram(const Program& program, const Arithmetic& arithmetic, Weig
     auto packed = std::make_unique<PackedProgram>();
     SRU_RETURN_IF_ERROR(
         PackProgram(program, std::move(shape), arithmetic, source, compile_stack, packed.get()));
-    *executable = std::make_unique<CpuProgramExecutable>(std::move(packed), std::move(parallel));
+    *executable = std::make_unique<CpuProgramExecutable>(std::move(packed), std::move(parallel),
+                                                         std::move(memory));
     return OkStatus();
   });
 }

@@ -12,11 +12,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/parallel_runner.h"
+#include "kernels/cpu/base/run_memory.h"
 #include "kernels/cpu/programs/program_embed.h"
 #include "kernels/cpu/programs/program_predict.h"
 #include "kernels/cpu/programs/program_product.h"
@@ -69,31 +71,35 @@ class CpuProgramWorkspace : public ProgramWorkspace {
 
   // For at most `threads` threads on one batch. Throws dnnl::error and std::bad_alloc.
   static Status Create(const PackedProgram& packed, const ProgramLimits& limits, int threads,
+                       std::shared_ptr<RunMemory> memory,
                        std::unique_ptr<ProgramWorkspace>* workspace);
 
   const ProgramLimits& limits() const override { return limits_; }
-  size_t bytes() const override;
+  size_t bytes() const override { return plan.bytes(); }
 
   float* value(ValueId id) { return values.data() + offset_of_value[id]; }
 
-  AlignedBuffer values;
+  RunPlan plan;
+  RunArray<float> values;
   std::vector<size_t> offset_of_value;             // [operation], into `values`
   std::vector<std::unique_ptr<Workspace>> stacks;  // [operation]; null of all but stacks
+  RunArray<char> stack_memory;                     // of the stack that runs
   std::vector<Thread> threads;
   std::vector<int32_t> one_row_each;  // offsets of the sequences of a sequence axis
   // Of the sequences that have rows, while a stack runs.
   std::vector<int32_t> stack_offsets;
   std::vector<SequenceOutput> stack_outputs;
   std::vector<const float*> initial_states;
-  std::vector<int> rows_added;                  // [sequence]
-  std::vector<int32_t> rows;                    // those that a Predict computes
-  std::vector<PredictThread::Choices> choices;  // of those
-  std::vector<float> lone_state;                // a fixed field of a sequence without a slot
-  std::vector<float> unadjusted;                // [adjustment] of a Predict: its symbol's logit
-  std::vector<StateArena::Run> runs;            // [axis]; while a batch runs
+  std::vector<int> rows_added;               // [sequence]
+  RunArray<int32_t> rows;                    // those that a Predict computes
+  RunArray<PredictThread::Choices> choices;  // of those
+  RunArray<float> lone_state;                // a fixed field of a sequence without a slot
+  RunArray<float> unadjusted;                // [adjustment] of a Predict: its symbol's logit
+  std::vector<StateArena::Run> runs;         // [axis]; while a batch runs
 
  private:
-  explicit CpuProgramWorkspace(const ProgramLimits& limits) : limits_(limits) {}
+  CpuProgramWorkspace(const ProgramLimits& limits, std::shared_ptr<RunMemory> memory)
+      : plan(std::move(memory)), limits_(limits) {}
   void LayOutValues(const PackedProgram& packed);
 
   ProgramLimits limits_;
@@ -107,6 +113,7 @@ Status RunProgram(const PackedProgram& packed, const ProgramBatch& batch,
 // Compiles `program`, as Backend::Compile() does.
 Status CompileProgram(const Program& program, const Arithmetic& arithmetic, WeightSource* source,
                       const CompileStack& compile_stack, std::shared_ptr<ParallelRunner> parallel,
+                      std::shared_ptr<RunMemory> memory,
                       std::unique_ptr<ProgramExecutable>* executable);
 
 }  // namespace sru::kernels::cpu

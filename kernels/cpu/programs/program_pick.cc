@@ -156,10 +156,15 @@ size_t FindLogit(const float* z, size_t n, float logit) {
 float LargestLogit(const float* z, size_t n) { return HWY_DYNAMIC_DISPATCH(LargestTarget)(z, n); }
 
 void SymbolPicker::Add(size_t padded_size) {
-  if (n_.size() >= padded_size) return;
-  n_ = AlignedBuffer(padded_size);
-  ids_ = AlignedArray<int32_t>(padded_size);
-  sums_.resize((padded_size + kPart - 1) / kPart);
+  n_.AtLeast(padded_size);
+  ids_.AtLeast(padded_size);
+  sums_.AtLeast((padded_size + kPart - 1) / kPart);
+}
+
+void SymbolPicker::LayOut(RunPlan* plan) {
+  plan->Add(&n_);
+  plan->Add(&sums_);
+  plan->Add(&ids_);
 }
 
 uint64_t SymbolPicker::SumRange(const float* z, size_t begin, size_t end, float worst,

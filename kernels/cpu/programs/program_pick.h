@@ -7,9 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
-#include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/run_memory.h"
 #include "kernels/program.h"
 
 namespace sru::kernels::cpu {
@@ -25,14 +24,14 @@ float LargestLogit(const float* z, size_t n);
 // The memory of one thread. Not thread-safe.
 class SymbolPicker {
  public:
-  // Makes room for rows of so many symbols with their padding, whose logits are -infinity.
+  // Makes room for rows of so many symbols with their padding, whose logits are -infinity; before
+  // LayOut().
   void Add(size_t padded_size);
+  void LayOut(RunPlan* plan);
 
   // z' of all symbols, the largest of which is finite; temperature > 0. kNone when there is nothing
   // to pick from, because logits are no numbers.
   int32_t Pick(const float* z, size_t padded_size, float largest, const Sampling& sampling);
-
-  size_t bytes() const { return n_.bytes() + sums_.size() * sizeof(uint64_t) + ids_.bytes(); }
 
  private:
   // The symbols that stay: those with n >= least that are at least as good as the worst.
@@ -56,9 +55,9 @@ class SymbolPicker {
   void KeepBest(const float* z, size_t size, float largest, float temperature, const Total& total,
                 const Weight& weight, const Enough& enough, Kept* kept);
 
-  AlignedBuffer n_;             // whole numbers, at most 2^32, which float32 holds exactly
-  std::vector<uint64_t> sums_;  // of parts of n_
-  AlignedArray<int32_t> ids_;
+  RunArray<float> n_;        // whole numbers, at most 2^32, which float32 holds exactly
+  RunArray<uint64_t> sums_;  // of parts of n_
+  RunArray<int32_t> ids_;
 };
 
 }  // namespace sru::kernels::cpu

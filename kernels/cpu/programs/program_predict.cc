@@ -87,8 +87,10 @@ int PlaceOf(int32_t id, const PredictThread::Choices& choices) {
   return found != end && *found == id ? static_cast<int>(found - choices.ids) : kNone;
 }
 
-// Logits that a thread stores at a time, unless one row has more: 16 MiB.
-constexpr size_t kMostLogits = size_t{4} << 20;
+// Logits that a thread stores at a time: 4 MiB, or those of so many rows if that is more, since
+// with fewer a product waits for its weights.
+constexpr size_t kMostLogits = size_t{1} << 20;
+constexpr size_t kLeastSampledRows = 32;
 
 bool IsSampled(const PredictThread::Call& call, size_t t) {
   return call.sampling[t].temperature > 0;
@@ -138,21 +140,26 @@ Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arit
 void PredictThread::Add(const Prediction& prediction, int sampled_rows) {
   rows_.resize(std::max<size_t>(rows_.size(), prediction.group_rows()));
   if (prediction.table != nullptr) {
-    if (z_.size() == 0) z_ = AlignedBuffer(Prediction::kTableRows * kTableColumns);
-    if (bias_.size() == 0) bias_ = AlignedBuffer(kTableColumns);
+    z_.AtLeast(Prediction::kTableRows * kTableColumns);
+    bias_.AtLeast(kTableColumns);
     if (prediction.scales) rounded_.Add(prediction.width);
     const size_t width = prediction.width;
-    if (scratch_.size() < 4 * width) scratch_ = AlignedBuffer(4 * width);
-    const size_t x_size = Prediction::kTableRows * width;
-    if (!prediction.scales && x_.size() < x_size) x_ = AlignedBuffer(x_size);
+    scratch_.AtLeast(4 * width);
+    if (!prediction.scales) x_.AtLeast(Prediction::kTableRows * width);
   }
   if (sampled_rows == 0) return;
   const size_t size = prediction.bias.size();
-  const size_t rows = std::min<size_t>({kMostLogits / size, static_cast<size_t>(sampled_rows),
-                                        static_cast<size_t>(prediction.group_rows())});
-  const size_t logits = std::max<size_t>(rows, 1) * size;
-  if (logits_.size() < logits) logits_ = AlignedBuffer(logits);
+  const size_t rows =
+      std::min({std::max(kMostLogits / size, kLeastSampledRows), static_cast<size_t>(sampled_rows),
+                static_cast<size_t>(prediction.group_rows())});
+  logits_.AtLeast(rows * size);
   picker_.Add(size);
+}
+
+void PredictThread::LayOut(RunPlan* plan) {
+  for (RunArray<float>* array : {&z_, &bias_, &scratch_, &x_, &logits_}) plan->Add(array);
+  rounded_.LayOut(plan);
+  picker_.LayOut(plan);
 }
 
 int PredictThread::RowsThatFit(const Prediction& prediction, const Call& call, const int32_t* which,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/run_memory.h"
 #include "kernels/cpu/int8/byte_product.h"
 #include "kernels/cpu/programs/program_pick.h"
 #include "kernels/cpu/programs/program_product.h"
@@ -50,8 +51,10 @@ struct Prediction {
 // The memory of one thread. Not thread-safe.
 class PredictThread {
  public:
-  // Makes room for `prediction`; for sampling from at most `sampled_rows` rows of a batch.
+  // Makes room for `prediction`, before LayOut(); for sampling from at most `sampled_rows` rows of
+  // a batch.
   void Add(const Prediction& prediction, int sampled_rows);
+  void LayOut(RunPlan* plan);
 
   // What is asked of the rows of a batch; null = not asked for.
   struct Call {
@@ -107,11 +110,6 @@ class PredictThread {
     }
   }
 
-  size_t bytes() const {
-    return rows_.size() * sizeof(Row) + logits_.bytes() + picker_.bytes() + z_.bytes() +
-           bias_.bytes() + scratch_.bytes() + x_.bytes() + rounded_.bytes();
-  }
-
  private:
   // Over the columns so far: the largest logit and the sum of e^(logit - largest).
   struct Row {
@@ -149,12 +147,12 @@ class PredictThread {
   std::vector<Row> rows_;
   std::vector<int> never_;  // places of call.never among the symbols
   // For products with a table: logits [kTableRows][], biases, a row.
-  AlignedBuffer z_;
-  AlignedBuffer bias_;
-  AlignedBuffer scratch_;
-  AlignedBuffer x_;  // the rows that are multiplied
+  RunArray<float> z_;
+  RunArray<float> bias_;
+  RunArray<float> scratch_;
+  RunArray<float> x_;  // the rows that are multiplied
   ByteRows rounded_;
-  AlignedBuffer logits_;  // of rows that are sampled, [rows][prediction.bias.size()]
+  RunArray<float> logits_;  // of rows that are sampled, [rows][prediction.bias.size()]
   SymbolPicker picker_;
 };
 

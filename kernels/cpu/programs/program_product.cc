@@ -60,16 +60,21 @@ void ProductThread::Add(const BlockedProduct& product) {
   const size_t rows = product.group_rows() + product.piece_rows();
   const size_t x_size = rows * product.k();
   if (product.arithmetic().products == ProductType::kBFloat16) {
-    if (rounded_.size() < x_size) rounded_ = AlignedArray<BFloat16>(x_size);
-  } else if (x_.size() < x_size) {
-    x_ = AlignedBuffer(x_size);
+    rounded_.AtLeast(x_size);
+  } else {
+    x_.AtLeast(x_size);
   }
   for (const BlockedProduct::Block& block : product.blocks()) {
-    const size_t z_size = static_cast<size_t>(block.product->max_rows()) * block.product->n();
-    if (z_.size() < z_size) z_ = AlignedBuffer(z_size);
+    z_.AtLeast(static_cast<size_t>(block.product->max_rows()) * block.product->n());
     const ProductShape& shape = block.product->shape();
     runners_.try_emplace(&shape, shape, block.product->engine());
   }
+}
+
+void ProductThread::LayOut(RunPlan* plan) {
+  plan->Add(&x_);
+  plan->Add(&rounded_);
+  plan->Add(&z_);
 }
 
 const float* ProductThread::Prepare(const BlockedProduct& product, const float* x,

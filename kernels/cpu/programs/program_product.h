@@ -6,6 +6,7 @@
 //   BlockedProduct product(shapes, arithmetic, source, weight, k, n);  // packs the weights
 //   ProductThread thread;                                              // one per thread
 //   thread.Add(product);
+//   thread.LayOut(&plan);
 //   thread.Multiply(product, x, rows, [&](const ProductPiece& piece) { ... });
 //
 // A row's results have the same bits for any number of rows and at any place among them.
@@ -19,7 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/run_memory.h"
 #include "kernels/cpu/stacks/packed_stack.h"
 #include "kernels/cpu/stacks/product.h"
 #include "kernels/weight_source.h"
@@ -73,8 +74,9 @@ struct ProductPiece {
 // What one thread needs for the products of a program. Not thread-safe.
 class ProductThread {
  public:
-  // Makes room for `product`. Throws std::bad_alloc and dnnl::error.
+  // Makes room for `product`, before LayOut(). Throws std::bad_alloc and dnnl::error.
   void Add(const BlockedProduct& product);
+  void LayOut(RunPlan* plan);
 
   // Multiplies the rows of x that `which` names in ascending order, or rows 0 to `rows` - 1 when it
   // is null, and calls body(piece) for each block of each run of rows. The blocks of a row come in
@@ -98,8 +100,6 @@ class ProductThread {
     }
   }
 
-  size_t bytes() const { return x_.bytes() + rounded_.bytes() + z_.bytes(); }
-
  private:
   // The rows as the product takes them: x itself, or in this object.
   const float* Prepare(const BlockedProduct& product, const float* x, const int32_t* which,
@@ -107,9 +107,9 @@ class ProductThread {
   void Run(const BlockedProduct& product, const BlockedProduct::Block& block, const float* x,
            const ProductPiece& piece);
 
-  AlignedBuffer x_;                 // rows that are not adjacent or are rounded
-  AlignedArray<BFloat16> rounded_;  // rows in bfloat16
-  AlignedBuffer z_;
+  RunArray<float> x_;           // rows that are not adjacent or are rounded
+  RunArray<BFloat16> rounded_;  // rows in bfloat16
+  RunArray<float> z_;
   std::unordered_map<const ProductShape*, ProductRunner> runners_;
 };
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/programs/cpu_program.h"
 #include "kernels/cpu/programs/program_attend.h"
 #include "kernels/cpu/programs/program_rows.h"
+#include "kernels/cpu/stacks/cpu_workspace.h"
 #include "kernels/turn.h"
 
 namespace sru::kernels::cpu {
@@ -245,6 +246,8 @@ class ProgramRun {
     if (op.state != kNone && HasSlots(axis)) batch.initial_states = ws_.initial_states.data();
     // The stack counts this thread as busy itself.
     running_.reset();
+    const RunPlan::Scope memory(&static_cast<StackWorkspace&>(*ws_.stacks[id]).plan,
+                                ws_.stack_memory.data());
     Status status =
         packed_.operations[id].stack->Run(batch, ws_.stack_outputs.data(), *ws_.stacks[id]);
     running_.emplace(parallel_);
@@ -591,6 +594,7 @@ class ProgramRun {
 Status RunProgram(const PackedProgram& packed, const ProgramBatch& batch,
                   const OutputBatch* outputs, CpuProgramWorkspace& workspace,
                   ParallelRunner& parallel) {
+  const RunPlan::Scope memory(&workspace.plan);
   return ProgramRun(packed, batch, outputs, workspace, parallel).Run();
 }
 

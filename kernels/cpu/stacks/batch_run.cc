@@ -99,7 +99,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
     Round(ws_.x, layout.stride());
   }
 
-  void Round(AlignedBuffer& rows, int stride) const {
+  void Round(const RunArray<float>& rows, int stride) const {
     RoundRow(stack_.rounding, rows.data(), static_cast<size_t>(tokens_) * stride);
   }
 
@@ -107,7 +107,9 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
     const Layer& layer = stack_.layers[index];
     const bool looked_up = LooksUpProducts(index);
     const float* product_input =
-        looked_up ? nullptr : ws_.inputs[index]->Run(ws_.x.data(), tokens_);
+        looked_up ? nullptr
+                  : ws_.inputs[index]->Run(ws_.x.data(), tokens_, ws_.normalized.data(),
+                                           ws_.projected.data());
     const int parts = static_cast<int>(layer.parts.size());
     double operations = 0;
     for (const Part& part : layer.parts) {
@@ -300,6 +302,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
 
 void RunBatch(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
               CpuWorkspace& workspace, ParallelRunner& parallel) {
+  const RunPlan::Scope memory(&workspace.plan);
   BatchRun(stack, batch, outputs, workspace, parallel).Run();
 }
 

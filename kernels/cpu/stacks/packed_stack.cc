@@ -82,19 +82,22 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing)
 
 // U of the first layer for every token of the vocabulary, one array [vocabulary][n] per part:
 // it depends on the token alone, so serving looks it up instead of multiplying. The same product
-// makes it, hence the same bits. Empty where nothing is looked up (LooksUpProducts()).
+// makes it, hence the same bits. Empty where nothing is looked up (TokenTableRoom).
 std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec& spec,
-                                         bool rounds_embedding, const Layer& first) {
+                                         bool rounds_embedding, const Layer& first,
+                                         TokenTableRoom* room) {
   std::vector<AlignedBuffer> tables;
   size_t values_per_token = 0;
   for (const Part& part : first.parts) values_per_token += part.product->n();
-  if (!LooksUpProducts(spec, values_per_token)) return tables;
+  if (!room->Take(spec, values_per_token)) return tables;
   const size_t vocabulary = spec.vocabulary_size;
   const size_t chunk = first.chunk_rows;
   const size_t width = spec.input_size;
   const size_t stride = first.input.stride();
   AlignedBuffer x((chunk + kMaxChunkRows) * stride);
-  ProductInput product_input(first, first.chunk_rows);
+  ProductInput product_input(first);
+  AlignedBuffer normalized((chunk + kMaxChunkRows) * ProductInput::NormalizedWidth(first));
+  AlignedBuffer projected((chunk + kMaxChunkRows) * ProductInput::ProjectedWidth(first));
   std::vector<ProductRunner> runners;
   for (const Part& part : first.parts) {
     runners.emplace_back(*part.product);
@@ -107,7 +110,7 @@ std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec&
         first.input.Pack(values + (done + row) * width, x.data() + row * stride);
       }
       if (rounds_embedding) RoundRow(Rounding::kBFloat16, x.data(), rows * stride);
-      const float* input = product_input.Run(x.data(), rows);
+      const float* input = product_input.Run(x.data(), rows, normalized.data(), projected.data());
       for (size_t i = 0; i < runners.size(); ++i) {
         const Product& product = *first.parts[i].product;
         runners[i].Run(product, input, rows, tables[i].data() + (from + done) * product.n());
@@ -141,7 +144,8 @@ PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
   ProductShapes float32_shapes;
   classifier = PackClassifier(float32_shapes, weights, stack, rows);
   classifier_bias = PackVector(weights, stack.classifier_bias);
-  token_products = TokenProducts(weights, stack, arithmetic.rounds_embedding, layers[0]);
+  token_products =
+      TokenProducts(weights, stack, arithmetic.rounds_embedding, layers[0], &table_room);
   if (!ReadsEmbedding(stack, !token_products.empty())) return;
   if (arithmetic.rounds_embedding) {
     rounded_embedding = PackRoundedEmbedding(weights, stack, input, input.stride());

@@ -12,6 +12,7 @@
 #include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/scan.h"
+#include "kernels/cpu/base/token_table_room.h"
 #include "kernels/cpu/base/weight_layout.h"
 #include "kernels/cpu/stacks/classify.h"
 #include "kernels/cpu/stacks/product.h"
@@ -68,6 +69,7 @@ struct PackedStack {
   AlignedArray<BFloat16> rounded_embedding;
   std::unique_ptr<Product> input_to_hidden;
   std::vector<Layer> layers;
+  TokenTableRoom table_room;
   std::vector<AlignedBuffer> token_products;  // [part of the first layer], or empty
   std::unique_ptr<Product> classifier;
   AlignedBuffer classifier_bias;  // empty = zeros

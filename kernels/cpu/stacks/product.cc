@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <string>
+#include <tuple>
 
 #include "kernels/common/row_probe.h"
 #include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/mutex.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -138,33 +141,40 @@ std::vector<int> RowBuckets(int max_rows) {
   return buckets;
 }
 
-ProductShapes::ProductShapes(ProductType type) : type_(type), engine_(dnnl::engine::kind::cpu, 0) {}
+const dnnl::engine& ProductShapes::engine() {
+  static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
 
 std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n,
-                                                       const std::vector<int>& row_counts) {
-  std::shared_ptr<const ProductShape>& entry = shapes_[std::make_tuple(k, n, row_counts)];
-  if (entry != nullptr) return entry;
+                                                       const std::vector<int>& row_counts) const {
+  using Key = std::tuple<ProductType, int, int, std::vector<int>>;
+  static Mutex& mutex = *new Mutex;
+  static auto& shapes = *new std::map<Key, std::weak_ptr<const ProductShape>>;
+  const MutexLock lock(&mutex);
+  std::weak_ptr<const ProductShape>& entry = shapes[Key(type_, k, n, row_counts)];
+  if (std::shared_ptr<const ProductShape> known = entry.lock()) return known;
   auto shape = std::make_shared<ProductShape>();
   shape->type = type_;
   shape->k = k;
   shape->n = n;
   shape->max_rows = row_counts.back();
   if (type_ == ProductType::kInt8) {
-    entry = std::move(shape);
-    return entry;
+    entry = shape;
+    return shape;
   }
   // The largest row count says which implementations there are, the best first.
   const memory::desc any({k, n}, DataTypeOf(type_), memory::format_tag::any);
-  for (const auto& offer : Offers(engine_, type_, row_counts.back(), k, n, any, false)) {
+  for (const auto& offer : Offers(engine(), type_, row_counts.back(), k, n, any, false)) {
     if (ServesAll(*shape)) break;
     // Right, and slower by a factor of a hundred.
     if (std::strncmp(offer.impl_info_str(), "ref", 3) == 0 && !shape->buckets.empty()) break;
-    ProductShape other = MakePrimitives(engine_, type_, k, n, row_counts, offer);
+    ProductShape other = MakePrimitives(engine(), type_, k, n, row_counts, offer);
     if (ServesAll(other) || shape->buckets.empty()) *shape = std::move(other);
   }
   shape->max_rows = shape->buckets.back().rows;
-  entry = std::move(shape);
-  return entry;
+  entry = shape;
+  return shape;
 }
 
 Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
@@ -189,17 +199,8 @@ ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engi
   }
   scratchpad_ = AlignedArray<uint8_t>(scratchpad_bytes);
   for (const ProductShape::Bucket& bucket : shape.buckets) {
-    Call call{bucket.primitive,
-              bucket.rows,
-              memory(RowMajor(bucket.rows, shape.k, shape.type), engine, DNNL_MEMORY_NONE),
-              memory(RowMajor(bucket.rows, shape.n), engine, DNNL_MEMORY_NONE),
-              {}};
-    call.arguments = {{DNNL_ARG_SRC, call.x},
-                      {DNNL_ARG_DST, call.y},
-                      {DNNL_ARG_SCRATCHPAD,
-                       memory(bucket.description.scratchpad_desc(), engine, scratchpad_.data())}};
     call_of_.resize(bucket.rows + 1, static_cast<uint8_t>(calls_.size()));
-    calls_.push_back(std::move(call));
+    calls_.push_back({bucket.primitive, bucket.rows, {}, {}, {}});
   }
 }
 
@@ -216,7 +217,20 @@ void ProductRunner::Run(const Product& product, const BFloat16* x, int rows, flo
 }
 
 void ProductRunner::Execute(const Product& product, void* x, int rows, float* y) {
-  Call& call = calls_[call_of_[rows]];
+  const size_t index = call_of_[rows];
+  Call& call = calls_[index];
+  // Made when the row count comes for the first time: those of all would take more memory than what
+  // they multiply.
+  if (call.arguments.empty()) {
+    const ProductShape& shape = product.shape();
+    const dnnl::engine engine = stream_.get_engine();
+    call.x = memory(RowMajor(call.rows, shape.k, shape.type), engine, DNNL_MEMORY_NONE);
+    call.y = memory(RowMajor(call.rows, shape.n), engine, DNNL_MEMORY_NONE);
+    const memory scratchpad(shape.buckets[index].description.scratchpad_desc(), engine,
+                            scratchpad_.data());
+    call.arguments = {
+        {DNNL_ARG_SRC, call.x}, {DNNL_ARG_DST, call.y}, {DNNL_ARG_SCRATCHPAD, scratchpad}};
+  }
   // Executing does not write to the weights, so that workers share one memory object.
   call.arguments[DNNL_ARG_WEIGHTS] = product.weights();
   call.x.set_data_handle(x);

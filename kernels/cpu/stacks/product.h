@@ -1,7 +1,7 @@
 // Matrix products y = x w with w packed once: on oneDNN, with primitives made once for a few row
 // counts, or our own with w in int8 (int8_product.h).
 //
-//   ProductShapes shapes;                                            // one per executable
+//   ProductShapes shapes;
 //   Product product(shapes, weights, k, n, RowBuckets(max_rows));    // packs the weights
 //   ProductRunner runner(product);                                   // one per worker
 //   runner.Run(product, x, rows, y);                                 // rows <= product.max_rows()
@@ -27,9 +27,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <dnnl.hpp>
-#include <map>
 #include <memory>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -61,18 +59,17 @@ struct ProductShape {
   std::vector<Bucket> buckets;  // ascending in rows, not empty
 };
 
-// Makes each shape once. Not thread-safe: used while compiling only.
+// Makes each shape once for all models of the process, which share it for as long as one of them
+// has it: what is tried and made when the first is loaded is there for the others. Thread-safe.
 class ProductShapes {
  public:
-  explicit ProductShapes(ProductType type = ProductType::kFloat32);
+  explicit ProductShapes(ProductType type = ProductType::kFloat32) : type_(type) {}
   // `row_counts` as from RowBuckets().
-  std::shared_ptr<const ProductShape> Get(int k, int n, const std::vector<int>& row_counts);
-  const dnnl::engine& engine() const { return engine_; }
+  std::shared_ptr<const ProductShape> Get(int k, int n, const std::vector<int>& row_counts) const;
+  static const dnnl::engine& engine();
 
  private:
   ProductType type_;
-  dnnl::engine engine_;
-  std::map<std::tuple<int, int, std::vector<int>>, std::shared_ptr<const ProductShape>> shapes_;
 };
 
 // A weight matrix and the primitives that multiply by it. Immutable, thread-safe.

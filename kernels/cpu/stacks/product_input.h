@@ -16,34 +16,36 @@ namespace sru::kernels::cpu {
 // Made once per worker and layer. Not thread-safe.
 class ProductInput {
  public:
-  ProductInput(const Layer& layer, int max_rows) : layer_(layer) {
-    const size_t rows = static_cast<size_t>(max_rows) + kMaxChunkRows;
-    if (layer.layer_norm == LayerNorm::kBefore) {
-      normalized_ = AlignedBuffer(rows * layer.input.stride());
-    }
+  explicit ProductInput(const Layer& layer) : layer_(layer) {
     if (layer.projection != nullptr) {
-      projected_ = AlignedBuffer(rows * layer.projection->n());
       projection_ = std::make_unique<ProductRunner>(*layer.projection);
     }
   }
 
-  // x [rows][layer.input.stride()]; the result is x itself or is in this object.
-  const float* Run(const float* x, int rows) {
+  // Values of a row that Run() needs of its two arrays, which layers may share.
+  static size_t NormalizedWidth(const Layer& layer) {
+    return layer.layer_norm == LayerNorm::kBefore ? layer.input.stride() : 0;
+  }
+  static size_t ProjectedWidth(const Layer& layer) {
+    return layer.projection != nullptr ? layer.projection->n() : 0;
+  }
+
+  // x [rows][layer.input.stride()]; the result is x itself or in one of the arrays, which have room
+  // for kMaxChunkRows more rows.
+  const float* Run(const float* x, int rows, float* normalized, float* projected) {
     if (layer_.layer_norm == LayerNorm::kBefore) {
       NormalizeRows(layer_.input, layer_.norm.weight.data(), layer_.norm.bias.data(), x, rows,
-                    normalized_.data());
-      Round(normalized_.data(), rows, layer_.input.stride());
-      x = normalized_.data();
+                    normalized);
+      Round(normalized, rows, layer_.input.stride());
+      x = normalized;
     }
     if (projection_ != nullptr) {
-      RunInChunks(*layer_.projection, *projection_, x, rows, projected_.data());
-      Round(projected_.data(), rows, layer_.projection->n());
-      x = projected_.data();
+      RunInChunks(*layer_.projection, *projection_, x, rows, projected);
+      Round(projected, rows, layer_.projection->n());
+      x = projected;
     }
     return x;
   }
-
-  size_t bytes() const { return normalized_.bytes() + projected_.bytes(); }
 
  private:
   void Round(float* values, int rows, int stride) const {
@@ -51,8 +53,6 @@ class ProductInput {
   }
 
   const Layer& layer_;
-  AlignedBuffer normalized_;
-  AlignedBuffer projected_;
   std::unique_ptr<ProductRunner> projection_;
 };
 

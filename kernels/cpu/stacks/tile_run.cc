@@ -36,8 +36,9 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
 
   // Longest first, so that the rows of each step belong to a prefix of the sequences.
   void OrderRows() {
-    for (int b = 0; b < sequences_; ++b) ws_.order[b] = b;
-    std::sort(ws_.order.begin(), ws_.order.begin() + sequences_, [this](int a, int b) {
+    int32_t* const order = ws_.order.data();
+    for (int b = 0; b < sequences_; ++b) order[b] = b;
+    std::sort(order, order + sequences_, [this](int a, int b) {
       return Length(a) != Length(b) ? Length(a) > Length(b) : a < b;
     });
     const int steps = Length(ws_.order[0]);
@@ -293,8 +294,9 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
 
 }  // namespace
 
-TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limits, int threads)
-    : limits_(limits) {
+TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limits, int threads,
+                             std::shared_ptr<RunMemory> memory)
+    : StackWorkspace(limits, std::move(memory)) {
   const size_t rows = static_cast<size_t>(limits.max_tokens) + kTileSpareRows;
   const size_t sequences = limits.max_sequences;
   size_t stride = TileStride(stack.input);
@@ -315,39 +317,37 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
     }
   }
   for (int thread = 0; thread < threads; ++thread) inputs.emplace_back(stack);
-  x = AlignedArray<BFloat16>(rows * stride);
-  h = AlignedArray<BFloat16>(rows * stride);
-  normalized = AlignedArray<BFloat16>(rows * normalized_stride);
-  projected = AlignedArray<BFloat16>(rows * projected_stride);
-  row = AlignedBuffer(TileStride(stack.input));
-  state = AlignedBuffer(sequences * states);
-  order.resize(sequences);
-  first_row.resize(limits.max_tokens);
-  place_of_row.resize(limits.max_tokens);
-  token_of_row.resize(limits.max_tokens);
-  h_of_row.resize(limits.max_tokens);
+  const size_t pooled_rows = sequences + kClassifierRows;
+  x.AtLeast(rows * stride);
+  h.AtLeast(rows * stride);
+  normalized.AtLeast(rows * normalized_stride);
+  projected.AtLeast(rows * projected_stride);
+  row.AtLeast(TileStride(stack.input));
+  state.AtLeast(sequences * states);
+  pooled.AtLeast(pooled_rows * stack.layers.back().output.stride());
+  if (stack.classifier != nullptr) {
+    classifier = std::make_unique<ProductRunner>(*stack.classifier);
+    logits.AtLeast(pooled_rows * stack.classifier->n());
+  }
+  order.AtLeast(sequences);
+  for (RunArray<BFloat16>* array : {&x, &h, &normalized, &projected}) plan.Add(array);
+  for (RunArray<float>* array : {&row, &state, &pooled, &logits}) plan.Add(array);
+  for (RunArray<int32_t>* array : {&first_row, &place_of_row, &token_of_row}) {
+    array->AtLeast(limits.max_tokens);
+    plan.Add(array);
+  }
+  h_of_row.AtLeast(limits.max_tokens);
+  plan.Add(&h_of_row);
+  plan.Add(&order);
+  plan.Close();
   pooling.resize(sequences);
   pooled_of.resize(sequences);
   pool_row.resize(sequences);
-  const size_t pooled_rows = sequences + kClassifierRows;
-  pooled = AlignedBuffer(pooled_rows * stack.layers.back().output.stride());
-  if (stack.classifier != nullptr) {
-    classifier = std::make_unique<ProductRunner>(*stack.classifier);
-    logits = AlignedBuffer(pooled_rows * stack.classifier->n());
-  }
-}
-
-size_t TileWorkspace::bytes() const {
-  size_t bytes = x.bytes() + h.bytes() + normalized.bytes() + projected.bytes() + row.bytes() +
-                 state.bytes() + pooled.bytes() + logits.bytes();
-  for (const TileInput& input : inputs) bytes += input.bytes();
-  bytes += limits_.max_tokens * (3 * sizeof(int32_t) + sizeof(float*));
-  bytes += limits_.max_sequences * (3 * sizeof(int32_t) + sizeof(float*));
-  return bytes;
 }
 
 void RunTileBatch(const TileStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
                   TileWorkspace& workspace, ParallelRunner& parallel) {
+  const RunPlan::Scope memory(&workspace.plan);
   TileRun(stack, batch, outputs, workspace, parallel).Run();
 }
 

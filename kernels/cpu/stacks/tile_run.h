@@ -7,44 +7,40 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/parallel_runner.h"
+#include "kernels/cpu/base/run_memory.h"
+#include "kernels/cpu/stacks/cpu_workspace.h"
 #include "kernels/cpu/stacks/product.h"
 #include "kernels/cpu/stacks/tile_stack.h"
 
 namespace sru::kernels::cpu {
 
-class TileWorkspace : public Workspace {
+class TileWorkspace : public StackWorkspace {
  public:
   // For at most `threads` threads on one batch.
-  TileWorkspace(const TileStack& stack, const WorkspaceLimits& limits, int threads);
-
-  const WorkspaceLimits& limits() const override { return limits_; }
-  size_t bytes() const override;
+  TileWorkspace(const TileStack& stack, const WorkspaceLimits& limits, int threads,
+                std::shared_ptr<RunMemory> memory);
 
   std::vector<TileInput> inputs;  // [thread]
   std::unique_ptr<ProductRunner> classifier;
 
   // Rows in packed order (tile_kernel.h), with room for a tile's rows after the last.
-  AlignedArray<BFloat16> x;           // a layer's input
-  AlignedArray<BFloat16> h;           // its output
-  AlignedArray<BFloat16> normalized;  // what its products multiply, where that is not x
-  AlignedArray<BFloat16> projected;
-  AlignedBuffer row;                  // one row before it is rounded
-  AlignedBuffer state;                // [direction][block][sequence][16]
-  AlignedBuffer pooled;               // [sequences that need one][stride]
-  AlignedBuffer logits;               // as pooled
-  std::vector<int32_t> order;         // [place]: the sequence, longest first
-  std::vector<int32_t> first_row;     // [step]: where its rows begin
-  std::vector<int32_t> place_of_row;  // [row]: place of its sequence
-  std::vector<int32_t> token_of_row;  // [row]: its token's id
-  std::vector<float*> h_of_row;       // [row]: its token vector, or null
-  std::vector<Pooling> pooling;       // [place]
-  std::vector<float*> pooled_of;      // [place]: its row in `pooled`, or null
-  std::vector<int> pool_row;          // [sequence]: its row in `pooled`, or -1
-
- private:
-  WorkspaceLimits limits_;
+  RunArray<BFloat16> x;           // a layer's input
+  RunArray<BFloat16> h;           // its output
+  RunArray<BFloat16> normalized;  // what its products multiply, where that is not x
+  RunArray<BFloat16> projected;
+  RunArray<float> row;             // one row before it is rounded
+  RunArray<float> state;           // [direction][block][sequence][16]
+  RunArray<float> pooled;          // [sequences that need one][stride]
+  RunArray<float> logits;          // as pooled
+  RunArray<int32_t> order;         // [place]: the sequence, longest first
+  RunArray<int32_t> first_row;     // [step]: where its rows begin
+  RunArray<int32_t> place_of_row;  // [row]: place of its sequence
+  RunArray<int32_t> token_of_row;  // [row]: its token's id
+  RunArray<float*> h_of_row;       // [row]: its token vector, or null
+  std::vector<Pooling> pooling;    // [place]
+  std::vector<float*> pooled_of;   // [place]: its row in `pooled`, or null
+  std::vector<int> pool_row;       // [sequence]: its row in `pooled`, or -1
 };
 
 // The arguments are those of Executable::Run() and valid. Throws dnnl::error.

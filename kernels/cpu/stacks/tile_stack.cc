@@ -74,7 +74,7 @@ TileLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayou
   return layer;
 }
 
-// U of the first layer for every token of the vocabulary (kMaxTokenProductBytes). The kernel that
+// U of the first layer for every token of the vocabulary (TokenTableRoom). The kernel that
 // multiplies rows while serving makes it, hence the same bits.
 void PackTables(WeightSource* weights, const StackSpec& spec, TileStack* stack) {
   TileLayer& first = stack->layers[0];
@@ -82,7 +82,7 @@ void PackTables(WeightSource* weights, const StackSpec& spec, TileStack* stack) 
   for (const TileDirection& direction : first.directions) {
     values_per_token += direction.weights.row_size();
   }
-  if (!LooksUpProducts(spec, values_per_token)) return;
+  if (!stack->table_room.Take(spec, values_per_token)) return;
   const size_t vocabulary = spec.vocabulary_size;
   for (TileDirection& direction : first.directions) {
     direction.table = AlignedBuffer(vocabulary * direction.weights.row_size());

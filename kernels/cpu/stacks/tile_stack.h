@@ -9,6 +9,7 @@
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/scan.h"
+#include "kernels/cpu/base/token_table_room.h"
 #include "kernels/cpu/base/weight_layout.h"
 #include "kernels/cpu/stacks/product.h"
 #include "kernels/cpu/tiles/tile_kernel.h"
@@ -70,6 +71,7 @@ struct TileStack {
   // [vocabulary][TileStride(input)] where batches read it (ReadsEmbedding()), else empty.
   AlignedArray<BFloat16> embedding;
   std::unique_ptr<TileProduct> input_to_hidden;
+  TokenTableRoom table_room;
   std::vector<TileLayer> layers;
   std::unique_ptr<Product> classifier;  // float32: of pooled vectors only
   AlignedBuffer classifier_bias;        // empty = zeros
