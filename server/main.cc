@@ -234,12 +234,16 @@ int Main(int argc, char** argv) {
   // Before anything is logged: an error, too, is written in the format that was asked for.
   SetLogOptions(options.logging.lines);
   for (const std::string& warning : flags.UnknownVariables(environ)) LogWarning(warning);
-  if (options.check_config) return Check(options, flags.errors());
+  absl::StatusOr<tracing::TracingOptions> tracing = tracing::ReadTracingOptions(
+      [](const char* name) -> const char* { return std::getenv(name); });
+  if (options.check_config) {
+    std::vector<absl::Status> errors = flags.errors();
+    if (!tracing.ok()) errors.push_back(tracing.status());
+    return Check(options, errors);
+  }
   if (!parsed.ok()) return Fail(parsed);
   if (absl::Status status = ValidateOptions(options); !status.ok()) return Fail(status);
   options.changed = flags.changed();
-  absl::StatusOr<tracing::TracingOptions> tracing = tracing::ReadTracingOptions(
-      [](const char* name) -> const char* { return std::getenv(name); });
   if (!tracing.ok()) return Fail(tracing.status());
   options.tracing = *std::move(tracing);
   if (absl::Status status = lifecycle::UseBundledModels(&options.models); !status.ok()) {

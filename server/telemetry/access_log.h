@@ -44,7 +44,7 @@ struct AccessLogOptions {
   LogRequests requests = LogRequests::kErrors;
   int max_lines_per_second = 100;  // 0 = no limit
   bool content = false;
-  absl::Duration slow;  // 0: no call is slow
+  absl::Duration slow = absl::ZeroDuration();  // 0: no call is slow
 };
 
 // What is known about a call when it is answered. Only `method` and `status` are always known.

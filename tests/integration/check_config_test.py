@@ -91,6 +91,11 @@ def test_flags(folder):
         repository, "--no_such=1", "--dtype=float8", "--drain_delay_s=60", "--tls_cert=/no/such",
     )  # fmt: skip
     expect(2, [["--model_repository"], ["--max_sequence_tokens"]], "--max_batch_tokens=16")
+    os.environ["OTEL_TRACES_SAMPLER"] = "most"  # of a collector
+    try:
+        expect(2, [["OTEL_TRACES_SAMPLER", "most"]], repository)
+    finally:
+        del os.environ["OTEL_TRACES_SAMPLER"]
 
 
 def test_files(folder):
