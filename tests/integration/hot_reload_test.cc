@@ -1,5 +1,5 @@
 // 200 reloads of a served model under load, in a server process of its own: no call fails, and
-// resident memory does not grow. Meanwhile a model comes and goes whose batches need more memory.
+// resident memory does not grow. At first a model comes and goes whose batches need more memory.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -116,9 +116,9 @@ TEST_F(HotReloadTest, NoCallFailsAndMemoryStaysFlat) {
     Point(reload + 1);
     const grpc::Status status = LoadModel(*admin, "trec");
     ASSERT_TRUE(status.ok()) << status.error_message();
-    if (reload % 10 == 1) {
+    if (reload < kWarmReloads && reload % 10 == 1) {
       ASSERT_TRUE(LoadModel(*admin, kLarger).ok());
-    } else if (reload % 10 == 6) {
+    } else if (reload < kWarmReloads && reload % 10 == 6) {
       ASSERT_TRUE(UnloadModel(*admin, kLarger).ok());
     }
     // Some calls with each version.

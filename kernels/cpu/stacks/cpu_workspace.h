@@ -69,7 +69,11 @@ class CpuWorkspace : public StackWorkspace {
       classifier = std::make_unique<ProductRunner>(*stack.classifier);
       logits.AtLeast(pooled_rows * stack.classifier->n());
     }
+    // Rows of arrays that are whole pages apart would get into each other's way in the first-level
+    // cache, where a scan reads and writes several.
+    constexpr size_t kApart = 9 * RunPlan::kLine / sizeof(float);
     for (RunArray<float>* array : {&x, &h, &normalized, &projected, &pooled, &logits}) {
+      array->AtLeast(array->size() + kApart);
       plan.Add(array);
     }
     scratch.resize(std::min<size_t>(most_parts, threads));
