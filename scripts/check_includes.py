@@ -41,7 +41,7 @@ kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base              
 kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles                         | dnnl hwy                 | 300 0
 kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa                           | hwy                      | 1150 0
 kernels/cpu/isa/processor_other.cc | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/tiles                 |                          | 50 0
-kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base                            | dnnl                     | 2050 0
+kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base                            | dnnl                     | 2100 0
                          | kernels/cpu/tiles kernels/cpu/int8                                 |
 kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3200 0
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
