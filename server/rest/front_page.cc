@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/build_info.h"
 #include "nlohmann/json.hpp"
 #include "server/http/page_host.h"
 #include "server/http/status_page.h"
@@ -78,7 +79,7 @@ http::PageResponse FrontPage(const http::PageRequest& request, bool has_tls,
   http::PageResponse response;
   if (!absl::StrContains(request.header("accept"), "text/html")) {
     ordered_json page = {
-        {"name", "sru_server"}, {"version", SRU_VERSION}, {"about", kWhat}, {"example", curl}};
+        {"name", "sru_server"}, {"version", BuildVersion()}, {"about", kWhat}, {"example", curl}};
     for (const auto& [member, path, text] : kLinks) page[member] = path;
     response.content_type = "application/json";
     response.body = absl::StrCat(page.dump(2), "\n");
@@ -87,7 +88,7 @@ http::PageResponse FrontPage(const http::PageRequest& request, bool has_tls,
     response.body = absl::StrCat(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>SRU server</title>"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>",
-        kStyle, "</style></head>\n<body><h1>SRU server ", SRU_VERSION, "</h1>\n<p>", kWhat,
+        kStyle, "</style></head>\n<body><h1>SRU server ", BuildVersion(), "</h1>\n<p>", kWhat,
         "</p>\n<p>A call to try",
         model == nullptr
             ? ", with <code>-H 'Authorization: Bearer TOKEN'</code> if the server asks for tokens"

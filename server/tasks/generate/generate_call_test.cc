@@ -259,7 +259,10 @@ TEST_F(GenerateCallTest, SendsWhatComes) {
   chunk = Last(Chunk(" end", {3, 4}), FinishReason::kStop);
   chunk.state = "a state";
   generator_.Send(0, chunk);
-  generator_.Finish(0, absl::OkStatus(), {absl::Milliseconds(3), absl::Milliseconds(5)});
+  batching::RequestTimes times;
+  times.queue = absl::Milliseconds(3);
+  times.compute = absl::Milliseconds(5);
+  generator_.Finish(0, absl::OkStatus(), times);
   response = call->MustRead();
   EXPECT_THAT(response,
               HasFieldsOf("text: ' end' finish_reason: FINISH_REASON_STOP state: 'a state' "
