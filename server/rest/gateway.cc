@@ -168,8 +168,7 @@ struct Gateway::State {
     if (http::IsCrossOrigin(request)) {
       return absl::PermissionDeniedError(
           "the request comes from a web page of another origin; this server answers programs, "
-          "pages "
-          "of its own and, on the ports for calls, those of --allow_origins");
+          "pages of its own and, on the ports for calls, those of --allow_origins");
     }
     if (!http::IsAllowedPageHost(request.header("host"), options.page_hosts)) {
       return absl::PermissionDeniedError(http::WrongPageHost(request.header("host")));
@@ -185,7 +184,7 @@ struct Gateway::State {
       const std::string nearest = routes.Nearest(request.path);
       return {absl::NotFoundError(
           absl::StrCat("there is nothing at ", request.path.substr(0, 200),
-                       nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"),
+                       nearest.empty() ? "" : absl::StrCat("; the nearest route is ", nearest),
                        options.only.empty() ? "; GET /openapi.json describes all routes" : ""))};
     }
     if (match.route == nullptr) {

@@ -506,11 +506,13 @@ TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
 
 TEST_F(GatewayTest, AMisspeltPathIsToldTheNearestRoute) {
   const std::pair<const char*, const char*> cases[] = {
-      {"/v1/clasify", "nothing at /v1/clasify; did you mean POST /v1/classify?; GET /openapi.json"},
-      {"/v1/model", "did you mean GET /v1/models?"},
-      {"/v2/models/trec/infre", "did you mean POST /v2/models/trec/infer?"},
-      {"/v2/health/life", "did you mean GET /v2/health/live?"},
-      {"/sru.v1.InferenceService/Clasify", "did you mean POST /sru.v1.InferenceService/Classify?"},
+      {"/v1/clasify",
+       "nothing at /v1/clasify; the nearest route is POST /v1/classify; GET /openapi.json"},
+      {"/v1/model", "the nearest route is GET /v1/models"},
+      {"/v2/models/trec/infre", "the nearest route is POST /v2/models/trec/infer"},
+      {"/v2/health/life", "the nearest route is GET /v2/health/live"},
+      {"/sru.v1.InferenceService/Clasify",
+       "the nearest route is POST /sru.v1.InferenceService/Classify"},
       {"/sru.v1.InferenceService/Nothing", "/Nothing; GET /openapi.json describes all routes"},
       {"/some/other/thing",
        "nothing at /some/other/thing; GET /openapi.json describes all routes"}};

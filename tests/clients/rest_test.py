@@ -212,7 +212,7 @@ class RestTest(unittest.TestCase):
             ("the key comes twice", '{"model":"a","model":"b"}'),
         ):
             self.refused(400, "INVALID_ARGUMENT", message, "/v1/classify", body)
-        self.refused(404, "NOT_FOUND", "POST /v1/classify", "/v1/nothing")
+        self.refused(404, "NOT_FOUND", "the nearest route is POST /v1/classify", "/v1/clasify")
         answer = self.refused(405, "UNIMPLEMENTED", "it takes POST", "/v1/classify")
         self.assertEqual(answer.headers["allow"], "POST")
         self.refused(415, "INVALID_ARGUMENT", "Content-Type", "/v1/classify", None, "-d", "{}")

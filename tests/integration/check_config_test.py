@@ -91,11 +91,13 @@ def test_flags(folder):
         repository, "--no_such=1", "--dtype=float8", "--drain_delay_s=60", "--tls_cert=/no/such",
     )  # fmt: skip
     expect(2, [["--model_repository"], ["--max_sequence_tokens"]], "--max_batch_tokens=16")
-    os.environ["OTEL_TRACES_SAMPLER"] = "most"  # of a collector
+    collector = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_SAMPLER": "most"}
+    os.environ.update(collector)
     try:
         expect(2, [["OTEL_TRACES_SAMPLER", "most"]], repository)
     finally:
-        del os.environ["OTEL_TRACES_SAMPLER"]
+        for name in collector:
+            del os.environ[name]
 
 
 def test_files(folder):

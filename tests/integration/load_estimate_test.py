@@ -108,7 +108,7 @@ class LoadEstimateTest(unittest.TestCase):
 
     def test_beside_another_model_in_a_small_box(self):
         shutil.copytree(os.path.join(REPOSITORY, "war_and_peace"), os.path.join(self.repository, "war_and_peace"))
-        for memory, refused in ((90, True), (100, True), (110, True), (120, None), (130, None), (200, False)):
+        for memory, refused in ((80, True), (90, True), (100, None), (110, None), (120, None), (200, False)):
             with self.subTest(memory):
                 self.start("box-%d" % memory, memory=memory * MB)
                 try:

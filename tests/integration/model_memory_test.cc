@@ -184,8 +184,9 @@ TEST_P(ModelMemoryTest, OfSeveralModelsIsThatOfTheirWeights) {
   ASSERT_NO_FATAL_FAILURE(Load("small0"));
   const double one = Resident("VmRSS");
   for (int i = 1; i <= kModels; ++i) ASSERT_NO_FATAL_FAILURE(Load(absl::StrCat("small", i)));
-  // Each has 19 MB of weights and token table. Four workspaces of its own would be 140 MB.
-  EXPECT_LE(Resident("VmRSS") - one, kModels * 24e6);
+  // Each has 19 MB of weights and token table. All share a block of 35 MB for each of four batches
+  // at once, three of which a later load may be the first to need; four of its own would be 140 MB.
+  EXPECT_LE(Resident("VmRSS") - one, kModels * 24e6 + 3 * 35e6);
 }
 
 INSTANTIATE_TEST_SUITE_P(DataTypes, ModelMemoryTest,
