@@ -138,8 +138,11 @@ def test_models(folder):
          ["model words version 1", "vocab.txt"], ["model empty"], ["model right", "v2"]],
         "--model_repository=" + folder,
     )  # fmt: skip
-    expect(1, [["trec", "memory", "--instances"], ["war_and_peace", "memory"]],
-           "--model_repository=" + REPOSITORY, "--instances=1024", "--max_batch_tokens=4194304",
+    large = os.path.join(folder, "large")
+    for name in ("first", "second"):
+        shutil.copytree(os.path.join(REPOSITORY, "war_and_peace", "1"), os.path.join(large, name, "1"))
+    expect(1, [["first", "memory", "--instances"], ["second", "memory"]],
+           "--model_repository=" + large, "--instances=1024", "--max_batch_tokens=4194304",
            "--max_queue_tokens=8388608")  # fmt: skip
     expect(1, [["--load_models", "none"]], "--model_repository=" + REPOSITORY, "--model_control=explicit",
            "--load_models=none")  # fmt: skip
