@@ -90,7 +90,7 @@ function drawFacts(status) {
   const { build } = status;
   const cpu = m.rate(status, last, "process_cpu_seconds_total");
   showFacts("facts", [
-    ["version", status.version + (build?.commit ? ` (${build.commit.slice(0, 12)})` : "")],
+    ["version", status.version + (build?.commit ? ` (${build.commit})` : "")],
     ["up", m.formatAge(status.time - m.total(status, "process_start_time_seconds"))],
     ["memory", m.formatBytes(m.total(status, "process_resident_memory_bytes"))],
     ["CPU", cpu === null ? "–" : cpu.toFixed(2) + " cores"],
