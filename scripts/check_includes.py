@@ -31,7 +31,7 @@ import sys
 # room                   | rooms that it may include                          | libraries | most lines: product, tests
 TABLE = """
 proto                    |                                                                    | protobuf                 | 1650 300
-base                     |                                                                    | absl cli11 utf8proc      | 1300 600
+base                     |                                                                    | absl cli11 utf8proc      | 1250 600
 
 kernels                  |                                                                    |                          | 4450 0
 kernels/common           | kernels                                                            |                          | 300 0
@@ -73,7 +73,7 @@ server/batching/queue    | server/base base                                     
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2500
                          | server/base models kernels base                                    |
-server/calls             | server/base models base proto                                      | absl protobuf            | 1450 550
+server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
 server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 550
 server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2200 1000
@@ -83,7 +83,7 @@ server/tracing           | server/telemetry server/batching/queue server/base ba
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1500 1150
                          | server/base models base                                            |
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3500 1200
-server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4350 2200
+server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4250 2200
                          | server/base base                                                   |
 server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 750 450
                          | server/telemetry server/batching/queue                             |
@@ -120,7 +120,7 @@ server/rest              | server/callers server/calls server/calls/bounds      
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
                          | server/rest server/base models models/text base proto              |
-server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2350 500
+server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2350 450
                          | server/rpc server/open_inference server/rest                       |
                          | server/http server/lifecycle server/transport                      |
                          | server/translation                                                 |
@@ -128,8 +128,8 @@ server                   | server/callers server/calls server/calls/bounds serve
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
 
-client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2150 2600
-client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3650 0
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2150 2450
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3200 0
 client/sru_client.cc     | base client/commands                                               |                          | 100 0
 client/example           | client                                                             |                          | 50 0
 bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann openssl protobuf | 3150 1050
@@ -169,7 +169,7 @@ tests/chaos              | tests/testing server server/base bench base          
 cmake                    |                                                                    |                          | 650 0
 deploy                   |                                                                    |                          | 650 0
 scripts                  |                                                                    |                          | 3850 1200
-client/python            |                                                                    |                          | 4050 2300
+client/python            |                                                                    |                          | 3750 2300
 models/exporter          |                                                                    |                          | 3900 0
 tests                    |                                                                    |                          | 0 9200
 """
