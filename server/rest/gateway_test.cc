@@ -819,8 +819,14 @@ TEST_F(GatewayTest, WhoIsNotKnownYetHasAPartOfTheMemory) {
   options.readers = &readers;
   options.more = {TokenInBody()};
   gateway_ = std::make_unique<Gateway>(std::move(options));
+  std::atomic<bool> is_busy{false};
   std::atomic<bool> go_on{false};
-  readers.Post([&] { EXPECT_TRUE(PollUntil([&] { return go_on.load(); })); });
+  readers.Post([&] {
+    is_busy = true;
+    EXPECT_TRUE(PollUntil([&] { return go_on.load(); }));
+  });
+  // Otherwise the thread may take a request first.
+  ASSERT_TRUE(PollUntil([&] { return is_busy.load(); }));
   const int64_t part = budget_.limit() / 8;
   http::PageRequest request = Request("POST", "/detect", R"({"q":"a","api_key":"x"})");
   request.headers.erase("authorization");
