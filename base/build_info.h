@@ -7,7 +7,7 @@
 
 namespace sru {
 
-// What the file VERSION said: "0.2.0".
+// The version in the file VERSION, such as "0.2.0".
 const char* BuildVersion();
 
 // "f3b37f5e", "f3b37f5e-dirty" if files differed from that commit, or "unknown". Only programs that
@@ -20,7 +20,7 @@ bool SetBuildCommit(const char* commit);
 // the program with symbols has the same. The text is found once and then stays.
 const std::string& BuildId();
 
-// What --version prints: "sru_client 0.2.0 (commit f3b37f5e)".
+// The line for --version, such as "sru_client 0.2.0 (commit f3b37f5e)".
 std::string BuildText(const char* program);
 
 }  // namespace sru

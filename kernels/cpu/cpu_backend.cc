@@ -20,8 +20,8 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// What a workspace keeps for itself, at most: oneDNN's lists of arguments and what it has of each
-// sequence.
+// An upper estimate of the memory that a workspace does not share with others: oneDNN's lists of
+// arguments, and the places of each sequence in the batch.
 constexpr int64_t kKeptBytes = 256 << 10;
 
 // A model packed for one way of computing, with the workspace and the forward pass that go with it.
@@ -117,7 +117,7 @@ class CpuBackend : public Backend {
     const int64_t program_values =
         tokens * sizes.program_row +
         std::min<int64_t>(kMaxProgramThreads, threads) * sizes.program_thread + sizes.program_rest;
-    // What it needs beyond what the blocks have that all workspaces share.
+    // All workspaces share the blocks, so a load adds only the bytes that no block has yet.
     const int64_t block = (sizes.stacks > 0 ? stack : 0) + program_values * kValueBytes;
     const auto shared = static_cast<int64_t>(memory_->block_bytes());
     return std::max<int64_t>(0, block - shared) + kKeptBytes;

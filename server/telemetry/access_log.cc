@@ -69,8 +69,15 @@ void AppendBatch(const CallTimes& times, std::vector<LogField>* fields) {
 
 }  // namespace
 
+bool AccessLog::MayKeepError(absl::StatusCode code) {
+  const char of_code = static_cast<char>(code);
+  int64_t ignored = 0;
+  return kept_errors_.Take(clock_.Now(), absl::string_view(&of_code, 1), &ignored);
+}
+
 void AccessLog::KeepError(absl::string_view method, absl::StatusCode code, absl::string_view error,
                           const CallHeaders& headers) {
+  if (!MayKeepError(code)) return;
   RecentCall kept;
   kept.time = clock_.WallNow();
   kept.method = std::string(method.substr(0, kMaxErrorLength));
@@ -111,6 +118,8 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   const bool taken = Take(level, peer, &suppressed, slow);
   // Without a line there is nothing to find by an id, and in an overload most calls have none.
   if (request_id.empty() && (taken || slow)) request_id = MakeRequestId();
+  const bool is_kept_error = !ok && MayKeepError(record.status->code());
+  if (!taken && !slow && !is_kept_error) return request_id;
   const std::optional<TraceContext> parent = ParseTraceparent(call.FindHeader(kTraceparentHeader));
   const auto& [trace, span] = record.span;
   std::string trace_id(parent.has_value() ? parent->trace_id : "");
@@ -118,7 +127,7 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
     trace_id =
         absl::StrCat(absl::Hex(trace[0], absl::kZeroPad16), absl::Hex(trace[1], absl::kZeroPad16));
   }
-  if (slow || !ok) {
+  if (slow || is_kept_error) {
     const RecentCall kept = {clock_.WallNow(),
                              std::string(record.method),
                              record.status->code(),
@@ -131,7 +140,7 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
                              request_id,
                              trace_id};
     if (slow) slow_calls_.Add(kept);
-    if (!ok) errors_.Add(kept);
+    if (is_kept_error) errors_.Add(kept);
   }
   if (!taken) return request_id;
 

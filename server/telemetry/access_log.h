@@ -131,6 +131,8 @@ class AccessLog {
     return options_.slow > absl::ZeroDuration() && record.times.has_value() &&
            record.times->total >= options_.slow && !record.lasts_as_its_caller_wants;
   }
+  // Whether one more error of this code may be kept in this second.
+  bool MayKeepError(absl::StatusCode code);
   // Keeps a call that did not reach a handler for the status page.
   void KeepError(absl::string_view method, absl::StatusCode code, absl::string_view error,
                  const CallHeaders& headers);
@@ -150,6 +152,7 @@ class AccessLog {
   RateLimit strangers_;  // of their lines, which count in limit_ as well
   RecentCalls slow_calls_{100};
   RecentCalls errors_{20};
+  RateLimit kept_errors_{40};  // a second, half of them of one code: a flood must stay cheap
 };
 
 }  // namespace sru::server::telemetry

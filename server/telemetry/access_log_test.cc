@@ -3,11 +3,13 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "tests/testing/fake_clock.h"
 
 namespace sru::server::telemetry {
 namespace {
@@ -111,6 +113,28 @@ TEST(AccessLogTest, ErrorsAreKeptWithoutContent) {
   EXPECT_EQ(errors[1].error, "unknown ");
   EXPECT_EQ(errors[2].error, "sequences[0].text");
   EXPECT_EQ(errors[2].request_id, "id-7");
+}
+
+TEST(AccessLogTest, AFloodOfOneErrorIsKeptInPart) {
+  FakeClock clock;
+  AccessLogOptions options;
+  options.requests = LogRequests::kNone;
+  AccessLog log(options, &clock);
+  CallRecord record;
+  record.method = "Classify";
+  const absl::Status full = absl::ResourceExhaustedError("the queue is full");
+  record.status = &full;
+  for (int i = 0; i < 1000; ++i) log.End(Caller(), absl::StrCat("id-", i), record);
+  EXPECT_EQ(log.errors()[0].request_id, "id-19");
+  const absl::Status rare = absl::InternalError("a device failed");
+  record.status = &rare;
+  log.End(Caller(), "rare", record);
+  EXPECT_EQ(log.errors()[0].request_id, "rare");
+  clock.Advance(absl::Seconds(1));
+  record.status = &full;
+  log.End(Caller(), "later", record);
+  EXPECT_EQ(log.errors()[0].request_id, "later");
+  EXPECT_EQ(log.errors()[1].request_id, "rare");
 }
 
 // The line of a request over HTTP that was refused for this reason.

@@ -250,7 +250,8 @@ def fill_queries(message: Any, queries: Iterable[Union[Query, Tuple[str, Sequenc
             filled.passage_tags.add(pos_ids=tags.pos_ids, ner_ids=tags.ner_ids, lemmas=tags.lemmas)
 
 
-# What is done with arguments before they become fields, and with those that are put into a message.
+# By the name of an argument: the check whose result becomes the field of that name, and the function that writes the
+# argument into a repeated field of messages.
 CHECKS: Dict[str, Callable[[Any, str], Any]] = {
     "model": text,
     "priority": functools.partial(choose, PRIORITIES),

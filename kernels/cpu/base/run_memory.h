@@ -39,7 +39,7 @@ class RunMemory {
   void Remove(size_t bytes);
   // The largest need that there is.
   size_t block_bytes() const;
-  // Of all blocks, those in use and those that are kept.
+  // The bytes of all blocks: those that batches run in, and those that are kept for the next ones.
   size_t bytes() const;
 
  private:
@@ -53,7 +53,7 @@ class RunMemory {
     int core = -1;  // on which it was given back: what it holds may be in that core's cache
   };
 
-  // Of at least `bytes`; throws std::bad_alloc.
+  // Returns a block of at least `bytes`; throws std::bad_alloc.
   Block Take(size_t bytes);
   void Give(Block block);
   size_t Largest() const SRU_LOCKS_REQUIRED(mutex_) {
