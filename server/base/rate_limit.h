@@ -30,7 +30,11 @@ class RateLimit {
   // Does the same for a caller, such as an address. Callers whose hashes agree count as one.
   bool Take(absl::Time now, absl::string_view caller, int64_t* refused) {
     MutexLock lock(&mutex_);
-    return TakeOf(now, &callers_[absl::HashOf(caller) % callers_.size()], refused);
+    return TakeOf(now, &callers_[IndexOf(caller)], refused);
+  }
+  // Whether two callers count as one in this process, whose seed of hashes is its own.
+  static bool CountAsOne(absl::string_view a, absl::string_view b) {
+    return IndexOf(a) == IndexOf(b);
   }
 
   // The next one that passes has these, too, in its `*refused`.
@@ -45,6 +49,9 @@ class RateLimit {
   }
 
  private:
+  static constexpr size_t kCounts = 256;
+
+  static size_t IndexOf(absl::string_view caller) { return absl::HashOf(caller) % kCounts; }
   bool TakeOf(absl::Time now, int* caller, int64_t* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     absl::Duration ignored;
     const int64_t index = absl::IDivDuration(now - absl::UnixEpoch(), interval_, &ignored);
@@ -71,7 +78,7 @@ class RateLimit {
   mutable Mutex mutex_;
   int64_t index_ ABSL_GUARDED_BY(mutex_) = 0;
   int taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::array<int, 256> callers_ ABSL_GUARDED_BY(mutex_) = {};  // what each has taken, by its hash
+  std::array<int, kCounts> callers_ ABSL_GUARDED_BY(mutex_) = {};  // what each has taken, by its hash
   int64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t total_refused_ ABSL_GUARDED_BY(mutex_) = 0;
 };

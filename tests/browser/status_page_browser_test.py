@@ -687,7 +687,7 @@ class StatusPageTest(unittest.TestCase):
             self.assertIn(part, rows[0].text)
         self.assertIn("<i>x</i> is not loaded", self.elements("#errors tbody tr")[0].text)
         self.assertIn("2 since the start", self.text("codes"))
-        self.assertIn("(0123456789ab)", self.text("facts"))
+        self.assertIn("(0123456789abcdef)", self.text("facts"))
         self.driver.find_element(By.CSS_SELECTOR, "#build-section summary").click()
         self.assertIn("--dtype int8 flag", self.elements("#flags tbody tr")[0].text)
         self.check_quiet(server)
