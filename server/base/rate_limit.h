@@ -29,8 +29,12 @@ class RateLimit {
   }
   // Does the same for a caller, such as an address. Callers whose hashes agree count as one.
   bool Take(absl::Time now, absl::string_view caller, int64_t* refused) {
+    return Take(now, IndexOf(caller), refused);
+  }
+  // Does the same for one of 256 kinds, which share nothing.
+  bool Take(absl::Time now, size_t kind, int64_t* refused) {
     MutexLock lock(&mutex_);
-    return TakeOf(now, &callers_[IndexOf(caller)], refused);
+    return TakeOf(now, &callers_[kind % kCounts], refused);
   }
   // Whether two callers count as one in this process, whose seed of hashes is its own.
   static bool CountAsOne(absl::string_view a, absl::string_view b) {

@@ -70,9 +70,8 @@ void AppendBatch(const CallTimes& times, std::vector<LogField>* fields) {
 }  // namespace
 
 bool AccessLog::MayKeepError(absl::StatusCode code) {
-  const char of_code = static_cast<char>(code);
   int64_t ignored = 0;
-  return kept_errors_.Take(clock_.Now(), absl::string_view(&of_code, 1), &ignored);
+  return kept_errors_.Take(clock_.Now(), static_cast<size_t>(code), &ignored);
 }
 
 void AccessLog::KeepError(absl::string_view method, absl::StatusCode code, absl::string_view error,
