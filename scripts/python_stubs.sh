@@ -27,5 +27,7 @@ protoc -I proto -I "$work/renamed" --python_out="$work" --pyi_out="$work" \
   sru/v1/inference.proto sru/v1/admin.proto sru_inference/details.proto sru_inference/open_inference.proto
 # `sru` is also the name of the PyTorch package, so the modules are those of sru_inference.
 sed -i 's/^from sru\.v1 import /from sru_inference.v1 import /' "$work"/sru/v1/*
+# Offsets into the descriptor, which only CopyToProto() of protobuf's slow form reads: more lines than all the rest.
+sed -i '/^if _descriptor._USE_C_DESCRIPTORS/,$d' "$work"/sru/v1/*_pb2.py "$work"/sru_inference/*_pb2.py
 cp "$work"/sru/v1/* "$out/v1/"
 cp "$work"/sru_inference/* "$out/"

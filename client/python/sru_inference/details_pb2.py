@@ -19,17 +19,3 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsru_inference/
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sru_inference.details_pb2', globals())
-if _descriptor._USE_C_DESCRIPTORS == False:
-
-  DESCRIPTOR._options = None
-  _STATUS._serialized_start=105
-  _STATUS._serialized_end=183
-  _RETRYINFO._serialized_start=185
-  _RETRYINFO._serialized_end=244
-  _HEALTHCHECKREQUEST._serialized_start=246
-  _HEALTHCHECKREQUEST._serialized_end=283
-  _HEALTHCHECKRESPONSE._serialized_start=286
-  _HEALTHCHECKRESPONSE._serialized_end=454
-  _HEALTHCHECKRESPONSE_SERVINGSTATUS._serialized_start=375
-  _HEALTHCHECKRESPONSE_SERVINGSTATUS._serialized_end=454
-# @@protoc_insertion_point(module_scope)

@@ -10,17 +10,14 @@ class Service:
     """`messages` is the generated module that has the service `name`. package: if not the module's own."""
 
     def __init__(self, messages: Any, name: str, package: str = "") -> None:
-        self._descriptor = messages.DESCRIPTOR.services_by_name[name]
-        self._full_name = f"{package or messages.DESCRIPTOR.package}.{name}"
-        self._methods = [self._method(messages, method) for method in self._descriptor.methods]
-
-    @staticmethod
-    def _method(messages, descriptor):
-        """(name, kind of call such as "unary_stream", request, response)"""
-        method = descriptor_pb2.MethodDescriptorProto()
-        descriptor.CopyToProto(method)
-        kind = "_".join("stream" if streams else "unary" for streams in (method.client_streaming, method.server_streaming))
-        return (method.name, kind, *(getattr(messages, one.name) for one in (descriptor.input_type, descriptor.output_type)))
+        file = descriptor_pb2.FileDescriptorProto.FromString(messages.DESCRIPTOR.serialized_pb)
+        (service,) = [one for one in file.service if one.name == name]
+        self._name, self._full_name = name, f"{package or file.package}.{name}"
+        self._methods = []  # (name, kind of call such as "unary_stream", request, response)
+        for method in service.method:
+            kind = "_".join("stream" if streams else "unary" for streams in (method.client_streaming, method.server_streaming))
+            types = [getattr(messages, one.rpartition(".")[2]) for one in (method.input_type, method.output_type)]
+            self._methods.append((method.name, kind, *types))
 
     def stub(self) -> Any:
         """The class of objects that call: each method of the service is a callable of `channel`."""
@@ -34,7 +31,7 @@ class Service:
                 )
                 setattr(stub, name, call)
 
-        return type(self._descriptor.name + "Stub", (), {"__init__": __init__})
+        return type(self._name + "Stub", (), {"__init__": __init__})
 
     def servicer(self):
         """The class to derive from, whose methods are not implemented."""
@@ -44,7 +41,7 @@ class Service:
             context.set_details("Method not implemented!")
             raise NotImplementedError("Method not implemented!")
 
-        return type(self._descriptor.name + "Servicer", (), {name: unimplemented for name, *_ in self._methods})
+        return type(self._name + "Servicer", (), {name: unimplemented for name, *_ in self._methods})
 
     def add_to_server(self, servicer, server):
         handlers = {

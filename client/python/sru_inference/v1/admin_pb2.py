@@ -18,18 +18,3 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12sru/v1/admin.p
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sru.v1.admin_pb2', globals())
-if _descriptor._USE_C_DESCRIPTORS == False:
-
-  DESCRIPTOR._options = None
-  DESCRIPTOR._serialized_options = b'\n\006sru.v1P\001Z\014sru/v1;sruv1'
-  _LOADMODELREQUEST._serialized_start=54
-  _LOADMODELREQUEST._serialized_end=87
-  _LOADMODELRESPONSE._serialized_start=89
-  _LOADMODELRESPONSE._serialized_end=147
-  _UNLOADMODELREQUEST._serialized_start=149
-  _UNLOADMODELREQUEST._serialized_end=184
-  _UNLOADMODELRESPONSE._serialized_start=186
-  _UNLOADMODELRESPONSE._serialized_end=207
-  _ADMINSERVICE._serialized_start=210
-  _ADMINSERVICE._serialized_end=362
-# @@protoc_insertion_point(module_scope)
