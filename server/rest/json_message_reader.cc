@@ -29,7 +29,6 @@ using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr size_t kUsualDepth = 4;
 // What an element of a list takes: protobuf's lists double, and copy while they do.
 constexpr int64_t kBytesPerNumber = 24;
 constexpr int64_t kBytesPerString = 48;
@@ -40,14 +39,6 @@ constexpr double kFloatLimit = 3.4028235677973366e38;
 float ToFloat(double value) {
   constexpr double kMost = std::numeric_limits<float>::max();
   return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
-}
-
-JsonNumber WholeNumber(int64_t value) {
-  JsonNumber number;
-  number.real = static_cast<double>(value);
-  number.as_signed = value;
-  if (value >= 0) number.as_unsigned = static_cast<uint64_t>(value);
-  return number;
 }
 
 // Takes memory in steps, so that a long message does not touch the budget for each of its values.
@@ -67,164 +58,195 @@ class Meter {
   int64_t waiting_ = 0;
 };
 
-// Writes the bytes of a message from the events of its JSON. The stack is as deep as the message's
-// type allows, whatever the text.
+// Writes the bytes of a message while its JSON is read. Calls are nested as deep as the message's
+// type, whatever the text. Functions return false once nothing more is to be read: `status_` or the
+// reader of the text says why.
+// NOLINTBEGIN(misc-no-recursion)
 class MessageReader {
  public:
-  MessageReader(const MessageForm& root, const calls::RequestLimits* limits, MemoryHold* memory,
-                std::string* wire)
-      : limits_(limits), meter_(memory), root_(root), wire_(*wire) {
-    frames_.reserve(kUsualDepth);
-  }
+  MessageReader(const MessageForm& root, JsonReader* json, const calls::RequestLimits* limits,
+                MemoryHold* memory, std::string* wire)
+      : root_(&root),
+        flat_(root.flat == nullptr ? nullptr : root.flat->message),
+        json_(*json),
+        limits_(limits),
+        meter_(memory),
+        wire_(*wire) {}
 
-  absl::Status Finish() {
+  absl::Status Read() {
+    const bool good = json_.Next() == Kind::kObject ? ReadFields(&root_) : RefuseValue();
+    if (good && flat_.type != nullptr) JoinInputs();
     if (status_.ok() && !meter_.Settle()) status_ = meter_.NoMemory();
     return status_;
   }
 
-  bool Null() {
-    // Of a field: as if it were not there.
-    if (!frames_.empty() && !frames_.back().in_array && !frames_.back().is_map) return true;
-    return Refuse("null");
-  }
-  bool Bool(bool value) {
-    const FieldForm* const field = Target();
-    if (field == nullptr || field->type != FieldDescriptor::TYPE_BOOL)
-      return Refuse(value ? "true" : "false");
-    return PutVarint(*field, value ? 1 : 0);
-  }
-  bool Number(absl::string_view digits) {
-    const JsonNumber number = ParseJsonNumber(digits);
-    const auto text = [&number] { return Excerpt(number.text); };
-    return std::isinf(number.real) ? Refuse(text()) : SetNumber(number, text);
-  }
-  bool String(absl::string_view text, size_t /*size*/) {
-    const FieldForm* const field = Target();
-    if (field == nullptr) return ListOfOne(text);
-    if (field->message != nullptr && field->message->text != nullptr) return PutText(*field, text);
-    switch (field->type) {
-      case FieldDescriptor::TYPE_STRING:
-        return PutString(*field, text);
-      case FieldDescriptor::TYPE_BYTES: {
-        // Both alphabets, with or without padding.
-        const bool web_safe = text.find_first_of("-_") != absl::string_view::npos;
-        std::string bytes;
-        if (!(web_safe ? absl::WebSafeBase64Unescape(text, &bytes)
-                       : absl::Base64Unescape(text, &bytes))) {
-          return Refuse("something else");
-        }
-        return PutString(*field, bytes);
-      }
-      case FieldDescriptor::TYPE_ENUM: {
-        const EnumValueDescriptor* const value = FindValue(*field->values, text);
-        if (value == nullptr) return Refuse(absl::StrCat("'", Excerpt(text), "'"));
-        return PutVarint(*field, SignedVarint(value->number()));
-      }
-      case FieldDescriptor::TYPE_BOOL:
-      case FieldDescriptor::TYPE_MESSAGE:
-        return Refuse("a string");
-      default:
-        return SetNumberFromText(text);
-    }
-  }
-
-  bool StartObject() {
-    if (frames_.empty()) {
-      frames_.emplace_back(&root_);
-      return true;
-    }
-    Frame& frame = frames_.back();
-    const FieldForm* const field = Target();
-    if (field == nullptr || field->type != FieldDescriptor::TYPE_MESSAGE ||
-        (field->is_map && frame.in_array)) {
-      return Refuse("an object");
-    }
-    if (field->is_map) {
-      Frame map(frame.type);
-      map.field = field;
-      map.is_map = true;
-      frames_.push_back(map);
-      map_keys_.clear();
-      return true;
-    }
-    if (!Claim(*field, MessageBytes(*field))) return false;
-    AppendTag(*field, kWireBytes);
-    frames_.emplace_back(field->message);
-    frames_.back().begin = wire_.size();
-    return true;
-  }
-  bool Key(absl::string_view name) {
-    if (frames_.back().is_flat) CloseFlat();
-    if (frames_.back().is_map) return MapKey(name);
-    const FieldForm* field = frames_.back().type->Find(name);
-    if (field == nullptr && frames_.size() == 1) field = OpenFlat(name);
-    if (field == nullptr) return RefuseName(name);
-    Frame& frame = frames_.back();
-    frame.field = field;
-    if (frame.seen.test(field->index)) return Fail(absl::StrCat(Path(), ": the key comes twice"));
-    frame.seen.set(field->index);
-    return true;
-  }
-  void EndObject() {
-    if (frames_.back().is_flat) CloseFlat();
-    const Frame& frame = frames_.back();
-    if (frames_.size() == 1) {
-      if (root_.flat != nullptr) JoinInputs();
-    } else if (!frame.is_map) {
-      InsertSize(frame.begin);
-    }
-    frames_.pop_back();
-  }
-  bool StartArray() {
-    const FieldForm* const target = Target();
-    if (target != nullptr && target->type == FieldDescriptor::TYPE_MESSAGE && !target->is_map &&
-        target->message->list != nullptr) {
-      if (!StartObject()) return false;
-      frames_.back().field = target->message->list;
-      frames_.back().is_list = true;
-    }
-    Frame* const frame = frames_.empty() ? nullptr : &frames_.back();
-    if (frame == nullptr || frame->in_array || frame->is_map || frame->field == nullptr ||
-        !frame->field->is_list || frame->field->is_map) {
-      return Refuse("a list");
-    }
-    frame->in_array = true;
-    frame->index = 0;
-    frame->filled.set(frame->field->index);
-    if (frame->field->is_packed) {
-      frame->tag_begin = wire_.size();
-      AppendTag(*frame->field, kWireBytes);
-      frame->list_begin = wire_.size();
-    }
-    return true;
-  }
-  void EndArray() {
-    Frame& frame = frames_.back();
-    frame.in_array = false;
-    if (frame.field->is_packed && frame.index > 0) InsertSize(frame.list_begin);
-    if (frame.field->is_packed && frame.index == 0) wire_.resize(frame.tag_begin);
-    if (frame.is_list) EndObject();
-  }
-
  private:
-  struct Frame {
-    using Fields = std::bitset<64>;
+  using Kind = JsonReader::Kind;
+  using Fields = std::bitset<64>;
 
-    explicit Frame(const MessageForm* of) : type(of) {}
+  // A message that is being read.
+  struct Level {
+    explicit Level(const MessageForm* of) : type(of) {}
 
     const MessageForm* type;
-    const FieldForm* field = nullptr;  // whose value comes
-    size_t begin = 0;                  // of the message in the bytes
-    size_t tag_begin = 0;              // of a packed list
-    size_t list_begin = 0;             // of its values
-    bool in_array = false;
-    bool is_map = false;   // the object is the map `field` of a message of this type
-    bool is_list = false;  // the JSON has only the message's list
-    bool is_flat = false;  // the message's fields stand in the request
-    int index = 0;         // in the list
     Fields seen;
     Fields filled;
   };
+  // A step of the path to the value that is being read.
+  struct Step {
+    const FieldForm* field;
+    bool is_named;   // false: the JSON has only the message's list
+    int index = -1;  // in the list; -1: in none
+  };
+
+  bool ReadFields(Level* level) {
+    absl::string_view name;
+    json_.EnterObject();
+    while (json_.NextKey(&name)) {
+      if (const FieldForm* const field = level->type->Find(name)) {
+        if (!ReadField(level, *field)) return false;
+        continue;
+      }
+      const bool may_be_flat = level == &root_ && flat_.type != nullptr;
+      const FieldForm* const field = may_be_flat ? flat_.type->Find(name) : nullptr;
+      if (field == nullptr) return RefuseName(*level->type, name);
+      // Other fields of the request may come in between, so its bytes are gathered apart.
+      wire_.swap(flat_wire_);
+      if (!ReadField(&flat_, *field)) return false;
+      wire_.swap(flat_wire_);
+      last_flat_ = field;
+    }
+    return json_.ok();
+  }
+
+  bool ReadField(Level* level, const FieldForm& field, bool is_named = true) {
+    Level* const outer = std::exchange(level_, level);
+    path_.push_back({&field, is_named});
+    if (level->seen.test(field.index)) return Fail(absl::StrCat(Path(), ": the key comes twice"));
+    level->seen.set(field.index);
+    if (!ReadFieldValue(field)) return false;
+    path_.pop_back();
+    level_ = outer;
+    return true;
+  }
+
+  bool ReadFieldValue(const FieldForm& field) {
+    const Kind kind = json_.Next();
+    if (kind == Kind::kNull) return json_.ReadNull();  // as if it were not there
+    if (field.is_map) return kind == Kind::kObject ? ReadMap(field) : RefuseValue();
+    if (!field.is_list) return ReadValue(field);
+    const bool is_list_of_one = kind == Kind::kString && field.takes_text;
+    if (kind != Kind::kArray && !is_list_of_one) return RefuseValue();
+    path_.back().index = 0;
+    level_->filled.set(field.index);
+    return is_list_of_one ? ReadValue(field) : ReadList(field);
+  }
+
+  bool ReadList(const FieldForm& field) {
+    const size_t tag_begin = wire_.size();
+    if (field.is_packed) AppendTag(field, kWireBytes);
+    const size_t begin = wire_.size();
+    json_.EnterArray();
+    while (json_.NextElement()) {
+      if (!ReadValue(field)) return false;
+      ++path_.back().index;
+    }
+    if (field.is_packed && wire_.size() > begin) InsertSize(begin);
+    if (field.is_packed && path_.back().index == 0) wire_.resize(tag_begin);
+    return json_.ok();
+  }
+
+  // Reads a value of the field, or of its list.
+  bool ReadValue(const FieldForm& field) {
+    const bool is_message = field.type == FieldDescriptor::TYPE_MESSAGE;
+    absl::string_view text;
+    bool flag = false;
+    switch (json_.Next()) {
+      case Kind::kObject:
+        return is_message ? ReadMessage(field) : RefuseValue();
+      case Kind::kArray:
+        return is_message && field.message->list != nullptr ? ReadMessage(field) : RefuseValue();
+      case Kind::kString:
+        return json_.ReadString(&scratch_, &text) && PutFromString(field, text);
+      case Kind::kNumber: {
+        if (!json_.ReadNumber(&text)) return false;
+        const JsonNumber number = ParseJsonNumber(text);
+        return std::isinf(number.real) ? Refuse(Excerpt(number.text))
+                                       : PutNumber(field, number, "");
+      }
+      case Kind::kBool:
+        if (field.type != FieldDescriptor::TYPE_BOOL) return RefuseValue();
+        return json_.ReadBool(&flag) && PutVarint(field, flag ? 1 : 0);
+      default:
+        return RefuseValue();
+    }
+  }
+
+  // Reads an object, or the only list of such a message.
+  bool ReadMessage(const FieldForm& field) {
+    if (!Claim(field, MessageBytes(field))) return false;
+    AppendTag(field, kWireBytes);
+    const size_t begin = wire_.size();
+    Level level(field.message);
+    const bool good = json_.Next() == Kind::kObject
+                          ? ReadFields(&level)
+                          : ReadField(&level, *field.message->list, /*is_named=*/false);
+    InsertSize(begin);
+    return good;
+  }
+
+  // The contract's maps are from int32 to float; others are refused.
+  bool ReadMap(const FieldForm& field) {
+    const std::vector<FieldForm>& entry = field.message->fields;
+    const bool is_known = entry[0].type == FieldDescriptor::TYPE_INT32 &&
+                          entry[1].type == FieldDescriptor::TYPE_FLOAT;
+    std::set<std::string> names;
+    absl::string_view name;
+    absl::string_view text;
+    json_.EnterObject();
+    while (json_.NextKey(&name)) {
+      int32_t key = 0;
+      if (!Take(kBytesPerMessage + kBytesPerString + static_cast<int64_t>(name.size())) ||
+          !CountEntry(field)) {
+        return false;
+      }
+      if (!names.emplace(name).second) {
+        return Fail(absl::StrCat(Path(), ": the key '", Excerpt(name), "' comes twice"));
+      }
+      if (!absl::SimpleAtoi(name, &key) || name.front() == ' ' || name.back() == ' ') {
+        return Fail(absl::StrCat(Path(), ": expected whole numbers of 32 bits as keys, found '",
+                                 Excerpt(name), "'"));
+      }
+      if (json_.Next() != Kind::kNumber) return RefuseValue();
+      if (!json_.ReadNumber(&text)) return false;
+      const JsonNumber number = ParseJsonNumber(text);
+      if (!is_known || !(std::abs(number.real) < kFloatLimit)) return Refuse(Excerpt(number.text));
+      AppendTag(field, kWireBytes);
+      const size_t begin = wire_.size();
+      AppendTag(entry[0], kWireVarint);
+      AppendVarint(SignedVarint(key));
+      AppendTag(entry[1], kWireFixed32);
+      AppendReal(ToFloat(number.real));
+      InsertSize(begin);
+    }
+    return json_.ok();
+  }
+
+  // At the end of a request: only one of the forms may have a value. null is none.
+  void JoinInputs() {
+    const FieldForm& flat = *root_.type->flat;
+    const std::optional<FieldForm>& texts = root_.type->texts;
+    std::vector<absl::string_view> names;
+    if (root_.filled.test(flat.index)) names.push_back(flat.name);
+    if (texts.has_value() && root_.filled.test(texts->index)) names.push_back(texts->name);
+    if (!flat_wire_.empty()) names.push_back(last_flat_->name);
+    if (names.size() > 1) {
+      Fail(absl::StrCat(absl::StrJoin(names, ", "), ": expected one of them"));
+    } else if (!flat_wire_.empty() &&
+               Take(MessageBytes(flat) + static_cast<int64_t>(flat_wire_.size()))) {
+      AppendBytes(flat, flat_wire_);
+    }
+  }
 
   void AppendVarint(uint64_t value) {
     for (; value >= 0x80; value >>= 7) wire_.push_back(static_cast<char>(value | 0x80));
@@ -232,6 +254,11 @@ class MessageReader {
   }
   void AppendTag(const FieldForm& field, WireKind kind) {
     AppendVarint(WireTag(field.number, kind));
+  }
+  void AppendBytes(const FieldForm& field, absl::string_view bytes) {
+    AppendTag(field, kWireBytes);
+    AppendVarint(bytes.size());
+    wire_.append(bytes.data(), bytes.size());
   }
   // Puts the size of what begins there in front of it.
   void InsertSize(size_t begin) {
@@ -249,76 +276,28 @@ class MessageReader {
   }
   static uint64_t SignedVarint(int64_t value) { return static_cast<uint64_t>(value); }
 
-  // The field that a scalar or an object would be put into; null where the JSON may have none.
-  const FieldForm* Target() const {
-    if (frames_.empty()) return nullptr;
-    const Frame& frame = frames_.back();
-    if (frame.field == nullptr || frame.is_map) return nullptr;
-    if (frame.field->is_list && !frame.field->is_map && !frame.in_array) return nullptr;
-    return frame.field;
-  }
-
-  // Turns to the message whose fields stand in the request, if it has this one. Other fields of the
-  // request may come in between, so that its bytes are gathered apart.
-  const FieldForm* OpenFlat(absl::string_view name) {
-    const FieldForm* const field =
-        root_.flat == nullptr ? nullptr : root_.flat->message->Find(name);
-    if (field == nullptr) return nullptr;
-    if (!flat_.has_value()) flat_.emplace(root_.flat->message).is_flat = true;
-    frames_.back().field = nullptr;
-    frames_.push_back(*flat_);
-    wire_.swap(flat_wire_);
-    return field;
-  }
-  void CloseFlat() {
-    wire_.swap(flat_wire_);
-    flat_ = frames_.back();
-    frames_.pop_back();
-  }
-  // At the end of a request: only one of the forms may have a value. null is none.
-  void JoinInputs() {
-    const FieldForm& flat = *root_.flat;
-    const Frame::Fields& filled = frames_.back().filled;
-    std::vector<absl::string_view> names;
-    if (filled.test(flat.index)) names.push_back(flat.name);
-    if (root_.texts.has_value() && filled.test(root_.texts->index))
-      names.push_back(root_.texts->name);
-    if (!flat_wire_.empty()) names.push_back(flat_->field->name);
-    if (names.size() > 1) {
-      Fail(absl::StrCat(absl::StrJoin(names, ", "), ": expected one of them"));
-    } else if (!flat_wire_.empty()) {
-      if (!meter_.Take(MessageBytes(flat) + static_cast<int64_t>(flat_wire_.size())))
-        status_ = meter_.NoMemory();
-      AppendTag(flat, kWireBytes);
-      AppendVarint(flat_wire_.size());
-      wire_.append(flat_wire_);
-    }
-  }
-
   static int64_t MessageBytes(const FieldForm& field) {
     return kBytesPerMessage + 8 * static_cast<int64_t>(field.message->fields.size());
   }
 
+  bool Take(int64_t bytes) {
+    if (!meter_.Take(bytes)) status_ = meter_.NoMemory();
+    return status_.ok();
+  }
+
   // Before a value is put into the field: that it may be, and that there is memory for it.
   bool Claim(const FieldForm& field, int64_t bytes) {
-    if (!meter_.Take(bytes)) {
-      status_ = meter_.NoMemory();
-      return false;
-    }
-    Frame& frame = frames_.back();
-    if (frame.is_flat && !std::exchange(flat_counted_, true) && !Count(*root_.flat)) return false;
-    if (field.is_list) {
-      ++frame.index;
-      return Count(field);
-    }
+    if (!Take(bytes)) return false;
+    const bool is_first = level_ == &flat_ && !std::exchange(is_flat_counted_, true);
+    if (is_first && !Count(*root_.type->flat)) return false;
+    if (field.is_list) return Count(field);
     if (field.oneof != nullptr) {
-      const std::vector<FieldForm>& fields = frame.type->fields;
-      for (size_t i = 0; i < fields.size(); ++i) {
-        if (fields[i].oneof != field.oneof || !frame.filled.test(i)) continue;
+      for (const FieldForm& other : level_->type->fields) {
+        if (other.oneof != field.oneof || !level_->filled.test(other.index)) continue;
         return Fail(
-            absl::StrCat(Path(), ": ", fields[i].name, " is set already; expected one of them"));
+            absl::StrCat(Path(), ": ", other.name, " is set already; expected one of them"));
       }
-      frame.filled.set(field.index);
+      level_->filled.set(field.index);
     }
     return true;
   }
@@ -328,13 +307,13 @@ class MessageReader {
   bool Count(const FieldForm& field) {
     if (limits_ == nullptr) return true;
     const Descriptor* const element = field.message == nullptr ? nullptr : field.message->type;
-    const bool is_passage = frames_.back().type->type == v1::Query::descriptor() &&
+    const bool is_passage = level_->type->type == v1::Query::descriptor() &&
                             field.number == v1::Query::kPassagesFieldNumber;
     if (element == v1::Query::descriptor()) {
       ++outline_.num_queries;
     } else if (element == v1::Sequence::descriptor() || is_passage) {
       ++outline_.num_sequences;
-    } else if (element == nullptr && frames_.size() > 1) {
+    } else if (element == nullptr && level_ != &root_) {
       ++outline_.num_words;
     } else {
       return CountEntry(field);
@@ -366,145 +345,109 @@ class MessageReader {
   }
   bool PutString(const FieldForm& field, absl::string_view value) {
     if (!Claim(field, kBytesPerString + static_cast<int64_t>(value.size()))) return false;
-    AppendTag(field, kWireBytes);
-    AppendVarint(value.size());
-    wire_.append(value.data(), value.size());
+    AppendBytes(field, value);
     return true;
   }
-
   // The message that has only this text.
   bool PutText(const FieldForm& field, absl::string_view text) {
     const auto size = static_cast<int64_t>(text.size());
     if (!Claim(field, MessageBytes(field) + kBytesPerString + size)) return false;
     AppendTag(field, kWireBytes);
     const size_t begin = wire_.size();
-    AppendTag(*field.message->text, kWireBytes);
-    AppendVarint(text.size());
-    wire_.append(text.data(), text.size());
+    AppendBytes(*field.message->text, text);
     InsertSize(begin);
     return true;
   }
-  bool ListOfOne(absl::string_view text) {
-    if (frames_.empty() || frames_.back().is_map || !frames_.back().field->takes_text)
-      return Refuse("a string");
-    Frame& frame = frames_.back();
-    frame.in_array = true;
-    frame.index = 0;
-    frame.filled.set(frame.field->index);
-    const bool good = String(text, 0);
-    frame.in_array = false;
-    return good;
-  }
 
-  template <typename Text>
-  bool SetNumber(const JsonNumber& number, const Text& text) {
-    if (!frames_.empty() && frames_.back().is_map) return MapValue(number.real, text);
-    const FieldForm* const field = Target();
-    if (field == nullptr) return Refuse(absl::StrCat("the number ", text()));
-    switch (field->type) {
-      case FieldDescriptor::TYPE_INT32:
-      case FieldDescriptor::TYPE_ENUM:
-        if (!FitsInt32(number)) return Refuse(text());
-        return PutVarint(*field, SignedVarint(*number.as_signed));
-      case FieldDescriptor::TYPE_INT64:
-        if (!number.as_signed.has_value()) return Refuse(text());
-        return PutVarint(*field, SignedVarint(*number.as_signed));
-      case FieldDescriptor::TYPE_UINT32:
-        if (number.as_unsigned.value_or(UINT64_MAX) > UINT32_MAX) return Refuse(text());
-        return PutVarint(*field, *number.as_unsigned);
-      case FieldDescriptor::TYPE_UINT64:
-        if (!number.as_unsigned.has_value()) return Refuse(text());
-        return PutVarint(*field, *number.as_unsigned);
-      case FieldDescriptor::TYPE_FLOAT:
-        if (std::isfinite(number.real) && std::abs(number.real) >= kFloatLimit)
-          return Refuse(text());
-        return PutReal(*field, ToFloat(number.real));
-      case FieldDescriptor::TYPE_DOUBLE:
-        return PutReal(*field, number.real);
+  bool PutFromString(const FieldForm& field, absl::string_view text) {
+    if (field.message != nullptr && field.message->text != nullptr) return PutText(field, text);
+    switch (field.type) {
+      case FieldDescriptor::TYPE_STRING:
+        return PutString(field, text);
+      case FieldDescriptor::TYPE_BYTES: {
+        // Both alphabets, with or without padding.
+        const bool web_safe = text.find_first_of("-_") != absl::string_view::npos;
+        std::string bytes;
+        if (!(web_safe ? absl::WebSafeBase64Unescape(text, &bytes)
+                       : absl::Base64Unescape(text, &bytes))) {
+          return Refuse("something else");
+        }
+        return PutString(field, bytes);
+      }
+      case FieldDescriptor::TYPE_ENUM: {
+        const EnumValueDescriptor* const value = FindValue(*field.values, text);
+        if (value == nullptr) return Refuse(absl::StrCat("'", Excerpt(text), "'"));
+        return PutVarint(field, SignedVarint(value->number()));
+      }
+      case FieldDescriptor::TYPE_BOOL:
+      case FieldDescriptor::TYPE_MESSAGE:
+        return Refuse("a string");
       default:
-        return Refuse(absl::StrCat("the number ", text()));
+        return PutNumberFromString(field, text);
     }
-  }
-  static bool FitsInt32(const JsonNumber& number) {
-    return number.as_signed.has_value() &&
-           *number.as_signed >= std::numeric_limits<int32_t>::min() &&
-           *number.as_signed <= std::numeric_limits<int32_t>::max();
   }
 
   // protobuf's form has numbers as strings as well, and must for those that JSON's readers would
   // round.
-  bool SetNumberFromText(absl::string_view text) {
-    const auto found = [&text] { return absl::StrCat("'", Excerpt(text), "'"); };
-    if (text.empty() || text.front() == ' ' || text.back() == ' ') return Refuse(found());
-    const FieldDescriptor::Type type = Target()->type;
+  bool PutNumberFromString(const FieldForm& field, absl::string_view text) {
     const bool is_real =
-        type == FieldDescriptor::TYPE_FLOAT || type == FieldDescriptor::TYPE_DOUBLE;
+        field.type == FieldDescriptor::TYPE_FLOAT || field.type == FieldDescriptor::TYPE_DOUBLE;
     JsonNumber number;
+    int64_t as_signed = 0;
+    uint64_t as_unsigned = 0;
+    bool good = !text.empty() && text.front() != ' ' && text.back() != ' ';
     if (is_real && (text == "NaN" || text == "Infinity" || text == "-Infinity")) {
       number.real = text == "NaN" ? std::numeric_limits<double>::quiet_NaN()
                                   : std::numeric_limits<double>::infinity();
       if (text.front() == '-') number.real = -number.real;
-      return SetNumber(number, found);
-    }
-    int64_t as_signed = 0;
-    uint64_t as_unsigned = 0;
-    if (!is_real && absl::SimpleAtoi(text, &as_signed)) {
-      return SetNumber(WholeNumber(as_signed), found);
-    }
-    if (!is_real && absl::SimpleAtoi(text, &as_unsigned)) {
+    } else if (!is_real && absl::SimpleAtoi(text, &as_signed)) {
+      number.as_signed = as_signed;
+      if (as_signed >= 0) number.as_unsigned = static_cast<uint64_t>(as_signed);
+    } else if (!is_real && absl::SimpleAtoi(text, &as_unsigned)) {
       number.as_unsigned = as_unsigned;
-      return SetNumber(number, found);
+    } else {
+      good = good && absl::SimpleAtod(text, &number.real) && std::isfinite(number.real);
+      number = JsonNumberOf(number.real);
     }
-    if (!absl::SimpleAtod(text, &number.real) || !std::isfinite(number.real)) {
-      return Refuse(found());
-    }
-    return SetNumber(JsonNumberOf(number.real), found);
+    number.text = text;
+    return good ? PutNumber(field, number, "'") : Refuse(absl::StrCat("'", Excerpt(text), "'"));
   }
 
-  // The contract's maps are from int32 to float; MapValue() refuses others.
-  bool MapKey(absl::string_view name) {
-    Frame& frame = frames_.back();
-    if (!meter_.Take(kBytesPerMessage + kBytesPerString + static_cast<int64_t>(name.size()))) {
-      status_ = meter_.NoMemory();
-      return false;
+  // `quote`: around the number, as errors show it.
+  bool PutNumber(const FieldForm& field, const JsonNumber& number, absl::string_view quote) {
+    const auto refuse = [&](absl::string_view what = "") {
+      return Refuse(absl::StrCat(what, quote, Excerpt(number.text), quote));
+    };
+    switch (field.type) {
+      case FieldDescriptor::TYPE_INT32:
+      case FieldDescriptor::TYPE_ENUM:
+        if (number.as_signed.value_or(0) != static_cast<int32_t>(number.as_signed.value_or(0))) {
+          return refuse();
+        }
+        [[fallthrough]];
+      case FieldDescriptor::TYPE_INT64:
+        if (!number.as_signed.has_value()) return refuse();
+        return PutVarint(field, SignedVarint(*number.as_signed));
+      case FieldDescriptor::TYPE_UINT32:
+        if (number.as_unsigned.value_or(0) > UINT32_MAX) return refuse();
+        [[fallthrough]];
+      case FieldDescriptor::TYPE_UINT64:
+        return number.as_unsigned.has_value() ? PutVarint(field, *number.as_unsigned) : refuse();
+      case FieldDescriptor::TYPE_FLOAT:
+        if (std::isfinite(number.real) && std::abs(number.real) >= kFloatLimit) return refuse();
+        return PutReal(field, ToFloat(number.real));
+      case FieldDescriptor::TYPE_DOUBLE:
+        return PutReal(field, number.real);
+      default:
+        return refuse("the number ");
     }
-    if (!CountEntry(*frame.field)) return false;
-    if (!map_keys_.emplace(name).second) {
-      return Fail(absl::StrCat(Path(), ": the key '", Excerpt(name), "' comes twice"));
-    }
-    if (!absl::SimpleAtoi(name, &map_key_) || name.front() == ' ' || name.back() == ' ') {
-      return Fail(absl::StrCat(Path(), ": expected whole numbers of 32 bits as keys, found '",
-                               Excerpt(name), "'"));
-    }
-    return true;
-  }
-  template <typename Text>
-  bool MapValue(double real, const Text& text) {
-    Frame& frame = frames_.back();
-    const std::vector<FieldForm>& entry = frame.field->message->fields;
-    if (entry[0].type != FieldDescriptor::TYPE_INT32 ||
-        entry[1].type != FieldDescriptor::TYPE_FLOAT || !(std::abs(real) < kFloatLimit)) {
-      return Refuse(text());
-    }
-    AppendTag(*frame.field, kWireBytes);
-    const size_t begin = wire_.size();
-    AppendTag(entry[0], kWireVarint);
-    AppendVarint(SignedVarint(map_key_));
-    AppendTag(entry[1], kWireFixed32);
-    AppendReal(ToFloat(real));
-    InsertSize(begin);
-    return true;
   }
 
   std::string Path() const {
     std::string path;
-    for (const Frame& frame : frames_) {
-      if (frame.is_map || frame.field == nullptr) continue;
-      if (!frame.is_list) absl::StrAppend(&path, path.empty() ? "" : ".", frame.field->name);
-      if (frame.in_array) {
-        // The element of an inner frame has been counted already.
-        absl::StrAppend(&path, "[", &frame == &frames_.back() ? frame.index : frame.index - 1, "]");
-      }
+    for (const Step& step : path_) {
+      if (step.is_named) absl::StrAppend(&path, path.empty() ? "" : ".", step.field->name);
+      if (step.index >= 0) absl::StrAppend(&path, "[", step.index, "]");
     }
     return path;
   }
@@ -543,43 +486,70 @@ class MessageReader {
     return shown(field.message->text != nullptr ? "a string or an object" : "an object");
   }
 
-  bool Refuse(absl::string_view found) {
-    if (frames_.empty()) {
-      return Fail(absl::StrCat("expected an object, as in ", ExampleOf(root_), ", found ", found));
+  // Refuses the value that comes.
+  bool RefuseValue() {
+    absl::string_view text;
+    bool flag = false;
+    switch (json_.Next()) {
+      case Kind::kObject:
+        return Refuse("an object");
+      case Kind::kArray:
+        return Refuse("a list");
+      case Kind::kString:
+        return json_.ReadString(&scratch_, &text) && Refuse("a string");
+      case Kind::kNumber:
+        return json_.ReadNumber(&text) &&
+               Refuse(absl::StrCat(std::isinf(ParseJsonNumber(text).real) ? "" : "the number ",
+                                   Excerpt(ParseJsonNumber(text).text)));
+      case Kind::kBool:
+        return json_.ReadBool(&flag) && Refuse(flag ? "true" : "false");
+      case Kind::kNull:
+        return json_.ReadNull() && Refuse("null");
+      case Kind::kOther:
+        return json_.Skip();  // which says what is wrong
     }
-    const Frame& frame = frames_.back();
-    return Fail(absl::StrCat(Path(), ": expected ", Expected(*frame.field, frame.in_array),
-                             ", found ", found));
+    return false;
   }
-  bool RefuseName(absl::string_view name) {
-    Frame& frame = frames_.back();
-    frame.field = nullptr;
+  bool Refuse(absl::string_view found) {
+    if (path_.empty()) {
+      return Fail(
+          absl::StrCat("expected an object, as in ", ExampleOf(*root_.type), ", found ", found));
+    }
+    return Fail(absl::StrCat(Path(), ": expected ",
+                             Expected(*path_.back().field, path_.back().index >= 0), ", found ",
+                             found));
+  }
+  bool RefuseName(const MessageForm& type, absl::string_view name) {
     const std::string path = Path();
-    const std::vector<absl::string_view> names = NamesOf(*frame.type);
+    const std::vector<absl::string_view> names = NamesOf(type);
     const absl::string_view similar = SimilarName(name, names);
-    return Fail(absl::StrCat(
-        path, path.empty() ? "" : ": ", "unknown field '", Excerpt(name), "'; ",
-        similar.empty() ? "" : absl::StrCat("did you mean '", similar, "'? "), "expected one of ",
-        absl::StrJoin(names, ", "), ", as in ", ExampleOf(*frame.type)));
+    return Fail(
+        absl::StrCat(path, path.empty() ? "" : ": ", "unknown field '", Excerpt(name), "'; ",
+                     similar.empty() ? "" : absl::StrCat("did you mean '", similar, "'? "),
+                     "expected one of ", absl::StrJoin(names, ", "), ", as in ", ExampleOf(type)));
   }
   bool Fail(const std::string& message) {
     status_ = absl::InvalidArgumentError(message);
     return false;
   }
 
+  Level root_;
+  // The message whose fields stand in the request, its bytes, and the last of these fields.
+  Level flat_;
+  std::string flat_wire_;
+  const FieldForm* last_flat_ = nullptr;
+  bool is_flat_counted_ = false;
+  Level* level_ = &root_;  // the innermost one
+  std::vector<Step> path_;
+  JsonReader& json_;
   const calls::RequestLimits* const limits_;
   calls::RequestOutline outline_;  // the counts so far
   Meter meter_;
-  const MessageForm& root_;
   std::string& wire_;
-  std::vector<Frame> frames_;
-  std::optional<Frame> flat_;  // of the message whose fields stand in the request, and its bytes
-  std::string flat_wire_;
-  bool flat_counted_ = false;
-  std::set<std::string> map_keys_;  // of the innermost map: maps are of numbers
-  int32_t map_key_ = 0;
+  std::string scratch_;
   absl::Status status_;
 };
+// NOLINTEND(misc-no-recursion)
 
 }  // namespace
 
@@ -589,10 +559,8 @@ absl::Status ParseJsonMessage(const Descriptor& type, absl::string_view json, Me
   if (!memory->Grow(2 * static_cast<int64_t>(json.size()))) return memory->NoMemory();
   // The values of a tensor are not counted as words are.
   const bool has_words = type.file() == v1::Sequence::descriptor()->file();
-  MessageReader reader(FormOf(type), has_words ? limits : nullptr, memory, wire);
-  return ReadJsonBody(json, JsonErrors::kInOrder, [&reader](JsonReader* text) {
-    text->Walk(&reader);
-    return reader.Finish();
+  return ReadJsonBody(json, JsonErrors::kInOrder, [&](JsonReader* text) {
+    return MessageReader(FormOf(type), text, has_words ? limits : nullptr, memory, wire).Read();
   });
 }
 

@@ -56,28 +56,6 @@ void AppendUtf8(uint32_t code_point, std::string* text) {
   }
 }
 
-struct ValueCounter {
-  bool Scalar() {
-    ++scalars;
-    return true;
-  }
-  bool Null() { return Scalar(); }
-  bool Bool(bool /*value*/) { return Scalar(); }
-  bool Number(absl::string_view /*text*/) { return Scalar(); }
-  bool String(absl::string_view /*text*/, size_t size) {
-    string_bytes += size;
-    return Scalar();
-  }
-  static bool StartObject() { return true; }
-  static bool Key(absl::string_view /*name*/) { return true; }
-  static void EndObject() {}
-  static bool StartArray() { return true; }
-  static void EndArray() {}
-
-  size_t scalars = 0;
-  size_t string_bytes = 0;
-};
-
 }  // namespace
 
 void JsonReader::SkipSpace() {
@@ -183,18 +161,13 @@ bool JsonReader::NextItem(char closing, absl::string_view expected) {
   return true;
 }
 
-bool JsonReader::NextName(absl::string_view* name) {
-  return NextItem('}', "',' or '}'") && ReadString(&key_, name);
-}
-
-bool JsonReader::ReadColon() {
+bool JsonReader::NextKey(absl::string_view* key) {
+  if (!NextItem('}', "',' or '}'") || !ReadString(&key_, key)) return false;
   SkipSpace();
   if (AtEnd() || text_[at_] != ':') return Fail("':' after the key");
   ++at_;
   return true;
 }
-
-bool JsonReader::NextKey(absl::string_view* key) { return NextName(key) && ReadColon(); }
 
 bool JsonReader::NextElement() { return NextItem(']', "',' or ']'"); }
 
@@ -324,11 +297,29 @@ bool JsonReader::ReadBool(bool* value) {
 bool JsonReader::ReadNull() { return ReadWord("null"); }
 
 bool JsonReader::Skip(size_t* scalars, size_t* string_bytes) {
-  ValueCounter counter;
-  const bool good = Walk(&counter);
-  if (scalars != nullptr) *scalars += counter.scalars;
-  if (string_bytes != nullptr) *string_bytes += counter.string_bytes;
-  return good;
+  const size_t outer = depth_;
+  absl::string_view text;
+  std::string scratch;
+  bool flag = false;
+  do {
+    const Kind kind = Next();
+    const size_t begin = at_;
+    if (kind == Kind::kObject) EnterObject();
+    if (kind == Kind::kArray) EnterArray();
+    if (kind == Kind::kString) ReadString(&scratch, &text);
+    if (kind == Kind::kNumber) ReadNumber(&text);
+    if (kind == Kind::kBool) ReadBool(&flag);
+    if (kind == Kind::kNull) ReadNull();
+    if (kind == Kind::kOther) Fail("a value");
+    const bool is_string = kind == Kind::kString;
+    if (string_bytes != nullptr && is_string) *string_bytes += at_ - begin - 2;  // without quotes
+    const bool is_scalar = kind != Kind::kObject && kind != Kind::kArray;
+    if (scalars != nullptr && is_scalar) ++*scalars;
+    // On to the next value, out of everything that ends here.
+    while (ok() && depth_ > outer && !(is_object_[depth_] ? NextKey(&text) : NextElement())) {
+    }
+  } while (ok() && depth_ > outer);
+  return ok();
 }
 
 bool JsonReader::ExpectEnd() {

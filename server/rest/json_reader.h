@@ -71,34 +71,6 @@ class JsonReader {
   bool ReadBool(bool* value);
   bool ReadNull();
 
-  // Reads any value as events, without building it. Each event returns whether to go on, except for
-  // ends:
-  //   Null()  Bool(bool)  Number(text)
-  //   StartObject()  Key(text)  EndObject()  StartArray()  EndArray()
-  //   String(text, size): without escapes, and its size in the JSON with them
-  // False once an event was, or with an error of the reader. A text is valid until the event
-  // returns.
-  template <typename Events>
-  bool Walk(Events* events) {
-    const size_t outer = depth_;
-    absl::string_view text;
-    std::string scratch;
-    do {
-      if (!WalkItem(events, &scratch)) return false;
-      // On to the next value, out of everything that ends here.
-      while (depth_ > outer) {
-        const bool in_object = is_object_[depth_];
-        if (in_object ? NextName(&text) : NextElement()) {
-          if (in_object && !(events->Key(text) && ReadColon())) return false;
-          break;
-        }
-        if (!ok()) return false;
-        in_object ? events->EndObject() : events->EndArray();
-      }
-    } while (depth_ > outer);
-    return true;
-  }
-
   // Passes over any value and checks its form. Adds to `*scalars` the strings, numbers and the like
   // in it, and to `*string_bytes` the bytes of its strings with their escapes; both may be null.
   bool Skip(size_t* scalars = nullptr, size_t* string_bytes = nullptr);
@@ -107,38 +79,10 @@ class JsonReader {
   bool ExpectEnd();
 
  private:
-  // A value up to its first item.
-  template <typename Events>
-  bool WalkItem(Events* events, std::string* scratch) {
-    absl::string_view text;
-    bool flag = false;
-    switch (Next()) {
-      case Kind::kObject:
-        return EnterObject() && events->StartObject();
-      case Kind::kArray:
-        return EnterArray() && events->StartArray();
-      case Kind::kString: {
-        const size_t begin = at_ + 1;
-        return ReadString(scratch, &text) && events->String(text, at_ - 1 - begin);
-      }
-      case Kind::kNumber:
-        return ReadNumber(&text) && events->Number(text);
-      case Kind::kBool:
-        return ReadBool(&flag) && events->Bool(flag);
-      case Kind::kNull:
-        return ReadNull() && events->Null();
-      case Kind::kOther:
-        break;
-    }
-    return Fail("a value");
-  }
   bool Fail(absl::string_view expected);
   bool Enter(char bracket, absl::string_view what);
   // What NextKey() and NextElement() have in common: the end of the innermost value, or the comma.
   bool NextItem(char closing, absl::string_view expected);
-  // The two parts of NextKey().
-  bool NextName(absl::string_view* name);
-  bool ReadColon();
   bool ReadWord(absl::string_view word);
   // Passes over a string; `*escapes`: it has some.
   bool SkipString(absl::string_view* inside, bool* escapes);

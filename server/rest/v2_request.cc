@@ -16,8 +16,11 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "base/wire_reader.h"
+#include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/map.h"
 #include "inference/open_inference.pb.h"
+#include "server/calls/message_cord.h"
 #include "server/rest/json_body.h"
 #include "server/rest/json_reader.h"
 #include "server/rest/v2_tensor.h"
@@ -25,6 +28,7 @@
 namespace sru::server::rest {
 namespace {
 
+using google::protobuf::io::CodedOutputStream;
 using Kind = JsonReader::Kind;
 using Parameters = google::protobuf::Map<std::string, inference::InferParameter>;
 
@@ -32,10 +36,10 @@ constexpr char kBinarySize[] = "binary_data_size";
 constexpr char kBinaryOutput[] = "binary_data";
 constexpr char kBinaryOutputs[] = "binary_data_output";
 constexpr size_t kTextShown = 64;
-// A tensor's bytes up to this length are copied beside the others: a slice of its own would cost
-// more.
+// Bytes of the body up to this length are copied: a slice of their own would cost more.
 constexpr size_t kCopiedBytes = 4096;
-constexpr int kRawInputContents = inference::ModelInferRequest::kRawInputContentsFieldNumber;
+constexpr uint32_t kRawInputTag =
+    WireTag(inference::ModelInferRequest::kRawInputContentsFieldNumber, kWireBytes);
 
 // The values of an input.
 struct InputBytes {
@@ -104,7 +108,7 @@ class RequestReader {
     absl::string_view key;
     std::function<absl::Status()> read;
   };
-  using Keys = std::set<absl::string_view>;
+  using Keys = std::set<absl::string_view>;  // that have a value
 
   static absl::Status Missing(absl::string_view where, absl::string_view key) {
     return InvalidArgument(where, ": expected the key '", key, "', found none");
@@ -373,16 +377,6 @@ absl::StatusOr<size_t> JsonLength(const std::string& header, size_t body_bytes) 
   return length;
 }
 
-// The beginning of a field that holds bytes, as protobuf writes it.
-void AppendFieldHeader(int field, size_t size, std::string* wire) {
-  const auto append = [wire](uint64_t value) {
-    for (; value >= 0x80; value >>= 7) wire->push_back(static_cast<char>(value | 0x80));
-    wire->push_back(static_cast<char>(value));
-  };
-  append(static_cast<uint64_t>(field) << 3 | 2);
-  append(size);
-}
-
 }  // namespace
 
 absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
@@ -405,8 +399,7 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
   std::vector<InputBytes> inputs;
   SRU_RETURN_UNLESS_OK(RequestReader(json, memory).Read(&request, &inputs, &result.outputs));
 
-  std::string wire;
-  if (!request.SerializeToString(&wire)) {
+  if (!calls::SerializeToCord(request, &result.message)) {
     return absl::InvalidArgumentError("the request is too large for a message");
   }
   absl::string_view binary = absl::string_view(*text).substr(length);
@@ -424,18 +417,17 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
       bytes = binary.substr(0, *input.binary_size);
       binary.remove_prefix(*input.binary_size);
     }
-    AppendFieldHeader(kRawInputContents, bytes.size(), &wire);
-    if (bytes.size() <= kCopiedBytes) {
-      wire.append(bytes.data(), bytes.size());
-      continue;
-    }
-    result.message.Append(wire);
-    wire.clear();
-    if (input.binary_size.has_value()) {
+    uint8_t head[16];
+    uint8_t* end = CodedOutputStream::WriteTagToArray(kRawInputTag, head);
+    end = CodedOutputStream::WriteVarint64ToArray(bytes.size(), end);
+    result.message.Append(absl::string_view(reinterpret_cast<const char*>(head), end - head));
+    if (!input.binary_size.has_value()) {
+      result.message.Append(std::move(input.data));
+    } else if (bytes.size() <= kCopiedBytes) {
+      result.message.Append(bytes);
+    } else {
       uses_body = true;
       result.message.Append(absl::MakeCordFromExternal(bytes, [text] {}));
-    } else {
-      result.message.Append(std::move(input.data));
     }
   }
   if (!binary.empty()) {
@@ -444,7 +436,6 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
         binary.size(),
         json_length.empty() ? absl::StrCat(" (is ", kJsonLengthHeader, " missing?)") : "");
   }
-  result.message.Append(wire);
   // Without binary data, the body is freed with `text`.
   memory->ShrinkTo(static_cast<int64_t>(result.message.size()) + (uses_body ? before : 0));
   return result;

@@ -8,6 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
@@ -28,82 +30,49 @@ using CallPointer = std::shared_ptr<RestCall>;
 constexpr char kModel[] = "name";
 constexpr char kVersion[] = "version";
 
-std::string MethodPath(const char* method) {
+std::string MethodPath(absl::string_view method) {
   return absl::StrCat("/inference.GRPCInferenceService/", method);
 }
 
-void ReplyJson(const CallPointer& call, int status, const ordered_json& json) {
-  call->Reply(JsonResponse(JsonText(json), status));
-}
-
 // 64-bit integers are numbers there.
-void ReplyMessage(const CallPointer& call, const google::protobuf::Message& message) {
+void ReplyMessage(const CallPointer& call, const google::protobuf::Message& message,
+                  int status = 200) {
   std::string json;
-  const absl::Status status = WriteJsonMessage(message, JsonFields::kPlain, &call->memory(), &json);
-  status.ok() ? call->Reply(JsonResponse(std::move(json))) : call->Fail(status);
+  const absl::Status good = WriteJsonMessage(message, JsonFields::kPlain, &call->memory(), &json);
+  good.ok() ? call->Reply(JsonResponse(std::move(json), status)) : call->Fail(good);
 }
 
-// Sends the request; `reply` gets the answer.
-template <typename Response, typename Reply>
-void Ask(const CallPointer& call, const char* method, const google::protobuf::Message& request,
-         Reply reply) {
-  AskMethod<Response>(call, MethodPath(method), request, std::move(reply));
+template <typename Response>
+void Reply(const CallPointer& call, const Response& response) {
+  ReplyMessage(call, response);
+}
+void Reply(const CallPointer& call, const inference::ModelConfigResponse& response) {
+  ReplyMessage(call, response.config());
+}
+// The answer of a probe may be false.
+void Reply(const CallPointer& call, const inference::ServerLiveResponse& response) {
+  ReplyMessage(call, response, response.live() ? 200 : 503);
+}
+void Reply(const CallPointer& call, const inference::ServerReadyResponse& response) {
+  ReplyMessage(call, response, response.ready() ? 200 : 503);
+}
+void Reply(const CallPointer& call, const inference::ModelReadyResponse& response) {
+  const ordered_json answer = {{"name", call->parameter(kModel)}, {"ready", response.ready()}};
+  call->Reply(JsonResponse(JsonText(answer), response.ready() ? 200 : 503));
 }
 
-// A request about a model, or a version of one, that the path names.
-template <typename Request>
-Request ModelRequest(const RestCall& call) {
+// Asks the method of this request about what the path names.
+template <typename Request, typename Response>
+void Ask(const CallPointer& call) {
   Request request;
-  request.set_name(call.parameter(kModel));
-  request.set_version(call.parameter(kVersion));
-  return request;
-}
-
-void ServerMetadata(const CallPointer& call) {
-  Ask<inference::ServerMetadataResponse>(
-      call, "ServerMetadata", inference::ServerMetadataRequest(),
-      [call](const auto& response) { ReplyMessage(call, response); });
-}
-
-void ServerLive(const CallPointer& call) {
-  Ask<inference::ServerLiveResponse>(
-      call, "ServerLive", inference::ServerLiveRequest(), [call](const auto& response) {
-        ReplyJson(call, response.live() ? 200 : 503, {{"live", response.live()}});
-      });
-}
-
-void ServerReady(const CallPointer& call) {
-  Ask<inference::ServerReadyResponse>(
-      call, "ServerReady", inference::ServerReadyRequest(), [call](const auto& response) {
-        ReplyJson(call, response.ready() ? 200 : 503, {{"ready", response.ready()}});
-      });
-}
-
-void ModelMetadata(const CallPointer& call) {
-  Ask<inference::ModelMetadataResponse>(
-      call, "ModelMetadata", ModelRequest<inference::ModelMetadataRequest>(*call),
-      [call](const auto& response) { ReplyMessage(call, response); });
-}
-
-void ModelReady(const CallPointer& call) {
-  Ask<inference::ModelReadyResponse>(
-      call, "ModelReady", ModelRequest<inference::ModelReadyRequest>(*call),
-      [call](const auto& response) {
-        ReplyJson(call, response.ready() ? 200 : 503,
-                  {{"name", call->parameter(kModel)}, {"ready", response.ready()}});
-      });
-}
-
-void ModelConfig(const CallPointer& call) {
-  Ask<inference::ModelConfigResponse>(
-      call, "ModelConfig", ModelRequest<inference::ModelConfigRequest>(*call),
-      [call](const auto& response) { ReplyMessage(call, response.config()); });
-}
-
-void ModelStatistics(const CallPointer& call) {
-  Ask<inference::ModelStatisticsResponse>(
-      call, "ModelStatistics", ModelRequest<inference::ModelStatisticsRequest>(*call),
-      [call](const auto& response) { ReplyMessage(call, response); });
+  for (const char* const name : {kModel, kVersion}) {
+    const google::protobuf::FieldDescriptor* const field =
+        Request::descriptor()->FindFieldByName(name);
+    if (field == nullptr) continue;
+    request.GetReflection()->SetString(&request, field, call->parameter(name));
+  }
+  AskMethod<Response>(call, MethodPath(absl::StripSuffix(Request::descriptor()->name(), "Request")),
+                      request, [call](const Response& response) { Reply(call, response); });
 }
 
 void ModelInfer(const CallPointer& call) {
@@ -182,14 +151,40 @@ Route MakeRoute(const char* method, const std::string& path, void (*handle)(cons
   return route;
 }
 
-// `schema` is the name of the answer's. The answer of a probe may be false, with 503.
-Route Query(const std::string& path, void (*handle)(const CallPointer&), const char* summary,
-            const char* schema, bool is_probe = false) {
-  Route route = MakeRoute("GET", path, handle);
-  route.is_probe = is_probe;
-  json operation = Operation(route, summary);
-  operation["responses"]["200"] = Answer(is_probe ? "It is so." : "The answer.", schema);
-  if (is_probe) operation["responses"]["503"] = Answer("It is not so.", schema);
+// A GET whose answer is a message.
+struct Query {
+  const char* path;
+  void (*handle)(const CallPointer&);
+  const char* summary;
+  const char* schema;     // the name of the answer's
+  bool is_probe = false;  // the answer may be false, with 503
+};
+constexpr Query kServerQueries[] = {
+    {"/v2", Ask<inference::ServerMetadataRequest, inference::ServerMetadataResponse>,
+     "The server's name, version and extensions.", "V2Server"},
+    {"/v2/health/live", Ask<inference::ServerLiveRequest, inference::ServerLiveResponse>,
+     "Whether the process answers.", "V2Live", true},
+    {"/v2/health/ready", Ask<inference::ServerReadyRequest, inference::ServerReadyResponse>,
+     "Whether calls can be served.", "V2Ready", true},
+    {"/v2/models/stats", Ask<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>,
+     "What all models have done since they were loaded.", "V2Statistics"}};
+constexpr Query kModelQueries[] = {
+    {"", Ask<inference::ModelMetadataRequest, inference::ModelMetadataResponse>,
+     "The model's tensors.", "V2Model"},
+    {"/ready", Ask<inference::ModelReadyRequest, inference::ModelReadyResponse>,
+     "Whether the model is loaded and can be used.", "V2ModelReady", true},
+    {"/config", Ask<inference::ModelConfigRequest, inference::ModelConfigResponse>,
+     "The model's configuration.", "V2ModelConfig"},
+    {"/stats", Ask<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>,
+     "What the model has done since it was loaded.", "V2Statistics"}};
+
+Route QueryRoute(const std::string& model, const Query& query) {
+  Route route = MakeRoute("GET", model + query.path, query.handle);
+  route.is_probe = query.is_probe;
+  json operation = Operation(route, query.summary);
+  json& answers = operation["responses"];
+  answers["200"] = Answer(query.is_probe ? "It is so." : "The answer.", query.schema);
+  if (query.is_probe) answers["503"] = Answer("It is not so.", query.schema);
   route.openapi = [operation = std::move(operation)] { return operation; };
   return route;
 }
@@ -221,19 +216,9 @@ Route RefusedRoute(const std::string& path) {
 RouteGroup OpenInferenceRoutes() {
   RouteGroup group;
   std::vector<Route>& routes = group.routes;
-  routes = {Query("/v2", ServerMetadata, "The server's name, version and extensions.", "V2Server"),
-            Query("/v2/health/live", ServerLive, "Whether the process answers.", "V2Live", true),
-            Query("/v2/health/ready", ServerReady, "Whether calls can be served.", "V2Ready", true),
-            Query("/v2/models/stats", ModelStatistics,
-                  "What all models have done since they were loaded.", "V2Statistics")};
+  for (const Query& query : kServerQueries) routes.push_back(QueryRoute("", query));
   for (const std::string model : {"/v2/models/{name}", "/v2/models/{name}/versions/{version}"}) {
-    routes.push_back(Query(model, ModelMetadata, "The model's tensors.", "V2Model"));
-    routes.push_back(Query(model + "/ready", ModelReady,
-                           "Whether the model is loaded and can be used.", "V2ModelReady", true));
-    routes.push_back(
-        Query(model + "/config", ModelConfig, "The model's configuration.", "V2ModelConfig"));
-    routes.push_back(Query(model + "/stats", ModelStatistics,
-                           "What the model has done since it was loaded.", "V2Statistics"));
+    for (const Query& query : kModelQueries) routes.push_back(QueryRoute(model, query));
     routes.push_back(InferRoute(model + "/infer"));
   }
   for (const char* path : {"/v2/repository/index", "/v2/repository/models/{name}/load",

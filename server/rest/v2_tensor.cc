@@ -1,5 +1,6 @@
 #include "server/rest/v2_tensor.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -29,82 +30,24 @@ using Kind = JsonReader::Kind;
 constexpr size_t kMaxElements = size_t{1} << 40;  // beyond what any message holds
 constexpr size_t kDigitsShown = 40;
 
+class DataReader;
+
 struct TypeEntry {
-  TensorType type;
   absl::string_view name;
   size_t bytes;
-  size_t json_bytes;  // most characters of an element, with its comma
+  size_t json_bytes;  // most characters of an element, with its comma; 0: it has no form in JSON
+  // Of a type of numbers: reads the next value, and appends the one that has these bytes.
+  absl::Status (DataReader::*read)(size_t index) = nullptr;
+  void (*append)(const char* bytes, std::string* json) = nullptr;
 };
 
-constexpr TypeEntry kTypes[] = {
-    {TensorType::kBool, "BOOL", 1, 6},      {TensorType::kUint8, "UINT8", 1, 4},
-    {TensorType::kUint16, "UINT16", 2, 6},  {TensorType::kUint32, "UINT32", 4, 11},
-    {TensorType::kUint64, "UINT64", 8, 21}, {TensorType::kInt8, "INT8", 1, 5},
-    {TensorType::kInt16, "INT16", 2, 7},    {TensorType::kInt32, "INT32", 4, 12},
-    {TensorType::kInt64, "INT64", 8, 21},   {TensorType::kFp16, "FP16", 2, 0},
-    {TensorType::kFp32, "FP32", 4, 25},     {TensorType::kFp64, "FP64", 8, 25},
-    {TensorType::kBf16, "BF16", 2, 0},      {TensorType::kBytes, "BYTES", 4, 3},
-};
-
-const TypeEntry& EntryOf(TensorType type) {
-  for (const TypeEntry& entry : kTypes) {
-    if (entry.type == type) return entry;
-  }
-  std::abort();  // unreachable: every type has its entry
-}
-
-template <typename T>
-struct TypeTag {
-  using type = T;
-};
-
-// Calls `function` with the TypeTag of a type of numbers that has a form in JSON.
-template <typename Function>
-auto WithNumberType(TensorType type, Function function) {
-  switch (type) {
-    case TensorType::kUint8:
-      return function(TypeTag<uint8_t>());
-    case TensorType::kUint16:
-      return function(TypeTag<uint16_t>());
-    case TensorType::kUint32:
-      return function(TypeTag<uint32_t>());
-    case TensorType::kUint64:
-      return function(TypeTag<uint64_t>());
-    case TensorType::kInt8:
-      return function(TypeTag<int8_t>());
-    case TensorType::kInt16:
-      return function(TypeTag<int16_t>());
-    case TensorType::kInt32:
-      return function(TypeTag<int32_t>());
-    case TensorType::kInt64:
-      return function(TypeTag<int64_t>());
-    case TensorType::kFp32:
-      return function(TypeTag<float>());
-    case TensorType::kFp64:
-      return function(TypeTag<double>());
-    case TensorType::kBool:
-    case TensorType::kFp16:
-    case TensorType::kBf16:
-    case TensorType::kBytes:
-      break;
-  }
-  std::abort();  // unreachable: callers handle these
-}
+const TypeEntry& EntryOf(TensorType type);
 
 template <typename T>
 void AppendBytes(T value, std::string* raw) {
   char bytes[sizeof(T)];
   std::memcpy(bytes, &value, sizeof(T));
   raw->append(bytes, sizeof(T));
-}
-
-bool ParseFloat(const char* begin, const char* end, float* value) {
-  *value = std::strtof(std::string(begin, end).c_str(), nullptr);
-  return std::isfinite(*value);
-}
-bool ParseFloat(const char* begin, const char* end, double* value) {
-  *value = std::strtod(std::string(begin, end).c_str(), nullptr);
-  return std::isfinite(*value);
 }
 
 // False if the value is not one of T. Values too small for T become zero or what is nearest.
@@ -114,10 +57,12 @@ bool ParseNumber(absl::string_view digits, T* value) {
   const std::from_chars_result result = std::from_chars(digits.data(), end, *value);
   if constexpr (std::is_floating_point_v<T>) {
     // from_chars does not tell what is too small from what is too large.
-    if (result.ec != std::errc() || !std::isfinite(*value)) {
-      return ParseFloat(digits.data(), end, value);
+    if (result.ec != std::errc()) {
+      const std::string text(digits);
+      *value = sizeof(T) == sizeof(float) ? std::strtof(text.c_str(), nullptr)
+                                          : static_cast<T>(std::strtod(text.c_str(), nullptr));
     }
-    return true;
+    return std::isfinite(*value);
   } else {
     if (result.ptr == end) return result.ec == std::errc();
     // A fraction or an exponent, or a sign.
@@ -142,26 +87,44 @@ std::string Expected() {
 class DataReader {
  public:
   DataReader(absl::string_view json, TensorType type, const std::vector<int64_t>& shape,
-             absl::string_view tensor, std::string* raw)
-      : reader_(json), type_(type), shape_(shape), tensor_(tensor), raw_(*raw) {}
+             size_t count, absl::string_view tensor, std::string* raw)
+      : reader_(json),
+        type_(type),
+        shape_(shape),
+        count_(static_cast<int64_t>(count)),
+        tensor_(tensor),
+        raw_(*raw) {}
 
-  absl::Status Read(size_t count) {
-    if (reader_.Next() != Kind::kArray) {
-      return Error("", absl::StrCat("an array of ", TensorTypeName(type_)));
+  absl::Status Read() {
+    if (reader_.Next() == Kind::kArray) return ReadLevel(0);
+    return Error("", absl::StrCat("an array of ", TensorTypeName(type_)));
+  }
+
+  template <typename T>
+  absl::Status ReadNumber(size_t index) {
+    T value{};
+    absl::string_view text;
+    const Kind kind = reader_.Next();
+    const std::string found =
+        std::is_floating_point_v<T> && kind == Kind::kString ? reader_.Found() : "";
+    if (!found.empty()) {
+      if (!reader_.ReadString(&scratch_, &text)) return reader_.status();
+      if (text == "NaN") {
+        value = std::numeric_limits<T>::quiet_NaN();
+      } else if (text == "Infinity" || text == "-Infinity") {
+        value = std::numeric_limits<T>::infinity();
+        if (text.front() == '-') value = -value;
+      } else {
+        return ValueError(index, Expected<T>(), found);
+      }
+    } else {
+      if (kind != Kind::kNumber) return ValueError(index, Expected<T>());
+      if (!reader_.ReadNumber(&text)) return reader_.status();
+      if (!ParseNumber(text, &value)) {
+        return ValueError(index, Expected<T>(), absl::StrCat(text.substr(0, kDigitsShown)));
+      }
     }
-    reader_.EnterArray();
-    // One level of brackets is the whole tensor, or all of its dimensions have theirs.
-    JsonReader& reader = reader_;
-    size_t values = 0;
-    bool nested = false;
-    while (reader.NextElement()) {
-      if (values == 0) nested = shape_.size() > 1 && reader.Next() == Kind::kArray;
-      SRU_RETURN_UNLESS_OK(nested ? ReadLevel(1) : ReadValue());
-      ++values;
-    }
-    if (!reader.ok()) return reader.status();
-    const size_t expected = nested ? static_cast<size_t>(shape_[0]) : count;
-    if (values != expected) return WrongLength(expected, values, nested ? 0 : -1);
+    AppendBytes(value, &raw_);
     return absl::OkStatus();
   }
 
@@ -171,35 +134,31 @@ class DataReader {
                            reader_.Found());
   }
 
-  absl::Status WrongLength(size_t expected, size_t found, int level) {
-    const std::string shape = absl::StrCat("[", absl::StrJoin(shape_, ", "), "]");
-    if (level < 0) {
-      return InvalidArgument(tensor_, ": data: expected ", expected, " values by the shape ", shape,
-                             ", found ", found);
-    }
-    return InvalidArgument(tensor_, ": data: expected arrays of ", expected, " at dimension ",
-                           level, " of the shape ", shape, ", found one of ", found);
-  }
-
-  // Reads the array of dimension `level`. There are at most as many levels as a JSON text may have.
+  // Reads the array of dimension `level`: one level of brackets is the whole tensor, or all of its
+  // dimensions have theirs. There are at most as many levels as a JSON text may have.
   absl::Status ReadLevel(size_t level) {  // NOLINT(misc-no-recursion)
-    if (reader_.Next() != Kind::kArray) {
-      return Error(absl::StrCat("[", index_, "]"),
-                   absl::StrCat("an array of dimension ", level, " as before"));
-    }
     if (!reader_.EnterArray()) return reader_.status();
     int64_t values = 0;
-    const bool last = level + 1 == shape_.size();
-    while (reader_.NextElement()) {
-      SRU_RETURN_UNLESS_OK(last ? ReadValue() : ReadLevel(level + 1));
-      ++values;
+    for (; reader_.NextElement(); ++values) {
+      const bool is_array = reader_.Next() == Kind::kArray;
+      if (level == 0 && values == 0) is_nested_ = shape_.size() > 1 && is_array;
+      const bool is_last = !is_nested_ || level + 1 == shape_.size();
+      if (!is_last && !is_array) {
+        return Error(absl::StrCat("[", index_, "]"),
+                     absl::StrCat("an array of dimension ", level + 1, " as before"));
+      }
+      SRU_RETURN_UNLESS_OK(is_last ? ReadValue() : ReadLevel(level + 1));
     }
     if (!reader_.ok()) return reader_.status();
-    if (values != shape_[level]) {
-      return WrongLength(static_cast<size_t>(shape_[level]), static_cast<size_t>(values),
-                         static_cast<int>(level));
+    const int64_t expected = is_nested_ ? shape_[level] : count_;
+    if (values == expected) return absl::OkStatus();
+    const std::string shape = absl::StrCat("[", absl::StrJoin(shape_, ", "), "]");
+    if (!is_nested_) {
+      return InvalidArgument(tensor_, ": data: expected ", expected, " values by the shape ", shape,
+                             ", found ", values);
     }
-    return absl::OkStatus();
+    return InvalidArgument(tensor_, ": data: expected arrays of ", expected, " at dimension ",
+                           level, " of the shape ", shape, ", found one of ", values);
   }
 
   absl::Status ReadValue() {
@@ -221,37 +180,8 @@ class DataReader {
         return absl::OkStatus();
       }
       default:
-        return WithNumberType(
-            type_, [&](auto tag) { return ReadNumber<typename decltype(tag)::type>(index); });
+        return (this->*EntryOf(type_).read)(index);
     }
-  }
-
-  template <typename T>
-  absl::Status ReadNumber(size_t index) {
-    T value{};
-    absl::string_view text;
-    const Kind kind = reader_.Next();
-    if (std::is_floating_point_v<T> && kind == Kind::kString) {
-      const std::string found = reader_.Found();
-      if (!reader_.ReadString(&scratch_, &text)) return reader_.status();
-      if (text == "NaN") {
-        value = std::numeric_limits<T>::quiet_NaN();
-      } else if (text == "Infinity") {
-        value = std::numeric_limits<T>::infinity();
-      } else if (text == "-Infinity") {
-        value = -std::numeric_limits<T>::infinity();
-      } else {
-        return ValueError(index, Expected<T>(), found);
-      }
-    } else {
-      if (kind != Kind::kNumber) return ValueError(index, Expected<T>());
-      if (!reader_.ReadNumber(&text)) return reader_.status();
-      if (!ParseNumber(text, &value)) {
-        return ValueError(index, Expected<T>(), absl::StrCat(text.substr(0, kDigitsShown)));
-      }
-    }
-    AppendBytes(value, &raw_);
-    return absl::OkStatus();
   }
 
   absl::Status ValueError(size_t index, absl::string_view expected, absl::string_view found) {
@@ -265,8 +195,10 @@ class DataReader {
   JsonReader reader_;
   const TensorType type_;
   const std::vector<int64_t>& shape_;
+  const int64_t count_;
   const absl::string_view tensor_;
   std::string& raw_;
+  bool is_nested_ = false;
   std::string scratch_;
   size_t index_ = 0;  // of the next value
 };
@@ -279,7 +211,8 @@ T ReadBytes(const char* bytes) {
 }
 
 template <typename T>
-void AppendNumber(T value, std::string* json) {
+void AppendNumber(const char* bytes, std::string* json) {
+  const T value = ReadBytes<T>(bytes);
   char digits[32];
   if constexpr (std::is_floating_point_v<T>) {
     if (!std::isfinite(value)) {
@@ -302,6 +235,31 @@ void AppendNumber(T value, std::string* json) {
   }
   json->append(digits, static_cast<size_t>(result.ptr - digits));
 }
+
+template <typename T>
+constexpr TypeEntry Numbers(absl::string_view name, size_t json_bytes) {
+  return {name, sizeof(T), json_bytes, &DataReader::ReadNumber<T>, &AppendNumber<T>};
+}
+
+// In the order of TensorType.
+constexpr TypeEntry kTypes[] = {
+    {"BOOL", 1, 6},
+    Numbers<uint8_t>("UINT8", 4),
+    Numbers<uint16_t>("UINT16", 6),
+    Numbers<uint32_t>("UINT32", 11),
+    Numbers<uint64_t>("UINT64", 21),
+    Numbers<int8_t>("INT8", 5),
+    Numbers<int16_t>("INT16", 7),
+    Numbers<int32_t>("INT32", 12),
+    Numbers<int64_t>("INT64", 21),
+    {"FP16", 2, 0},
+    Numbers<float>("FP32", 25),
+    Numbers<double>("FP64", 25),
+    {"BF16", 2, 0},
+    {"BYTES", 4, 3},
+};
+
+const TypeEntry& EntryOf(TensorType type) { return kTypes[static_cast<size_t>(type)]; }
 
 absl::Status CheckStrings(absl::string_view raw, size_t count, absl::string_view tensor) {
   for (size_t i = 0; i < count; ++i) {
@@ -327,8 +285,8 @@ absl::Status CheckStrings(absl::string_view raw, size_t count, absl::string_view
 }  // namespace
 
 std::optional<TensorType> ParseTensorType(absl::string_view name) {
-  for (const TypeEntry& entry : kTypes) {
-    if (entry.name == name) return entry.type;
+  for (size_t i = 0; i < std::size(kTypes); ++i) {
+    if (kTypes[i].name == name) return static_cast<TensorType>(i);
   }
   return std::nullopt;
 }
@@ -359,9 +317,7 @@ absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t l
                              "]: expected no negative size, found ", size);
     }
   }
-  for (const int64_t size : shape) {
-    if (size == 0) return size_t{0};
-  }
+  if (std::count(shape.begin(), shape.end(), 0) > 0) return size_t{0};
   for (const int64_t size : shape) {
     if (static_cast<uint64_t>(size) > limit / count) {
       return InvalidArgument(tensor, ": shape [", absl::StrJoin(shape, ", "),
@@ -381,7 +337,7 @@ absl::Status ReadTensorData(absl::string_view json, TensorType type,
     return InvalidArgument(tensor, ": ", TensorTypeName(type),
                            " has no form in JSON: send it as binary data");
   }
-  return DataReader(json, type, shape, tensor, raw).Read(*count);
+  return DataReader(json, type, shape, *count, tensor, raw).Read();
 }
 
 absl::Status CheckTensorData(absl::string_view raw, TensorType type, size_t count,
@@ -411,9 +367,7 @@ absl::string_view AppendTensorPart(absl::string_view raw, TensorType type, bool 
     } else if (type == TensorType::kBool) {
       json->append(raw[0] != 0 ? "true" : "false");
     } else {
-      WithNumberType(type, [&](auto tag) {
-        AppendNumber(ReadBytes<typename decltype(tag)::type>(raw.data()), json);
-      });
+      EntryOf(type).append(raw.data(), json);
     }
     raw.remove_prefix(bytes);
   }
