@@ -301,7 +301,7 @@ class TlsTest(Files):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(text, done.stderr)
 
-            python = [sys.executable, os.path.join(PYTHON_CLIENT, "classify.py")]
+            python = ["env", "PYTHONPATH=" + PYTHON_CLIENT, sys.executable, "-m", "sru_inference", "classify"]
             python += ["--address=" + server.address, *tls, "--tls_key=" + key]
             done = run(*python, "--token_file=" + token, "Who wrote Hamlet ?")
             self.assertIn("HUM", done.stdout, done.stderr)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+import types
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from . import _requests, results
 from ._channels import Channels
-from ._connection import Address, Connection, Options
+from ._connection import Address, Connection
 from ._resume import Call, Resumption
 from ._spans import CallSpan, Trace
 from .errors import DeadlineExceededError, InferenceError
@@ -46,7 +47,7 @@ class ClientBase:
             channel_options: Sequence[Tuple[str, Any]] = ()) -> None:  # fmt: skip
         arguments = {name: value for name, value in locals().items() if name != "self"}
         arguments["channel_options"] = tuple(channel_options)
-        self._connection = Connection(Options(**arguments))
+        self._connection = Connection(types.SimpleNamespace(**arguments))
         self._channels = Channels(self._connection, self._grpc)
 
     # A copy, perhaps in another process, opens channels of its own.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections.abc
 import contextlib
 import functools
+import inspect
 import random
 import re
 import struct
@@ -28,7 +29,7 @@ import numpy.typing as npt
 
 from . import _requests, open_inference_pb2 as pb
 from ._common import Closable, Progress
-from ._connection import Address, Options, check_timeout
+from ._connection import Address, check_timeout
 from ._parts import in_order
 from .client import Client
 from .errors import (
@@ -88,7 +89,7 @@ class Columns(Closable):
         given = {k: value for k, value in locals().items() if k not in ("self", "connection")}
         connection = {k: value for k, value in connection.items() if value is not None}
         self._arguments = {**given, **connection}
-        Options(**connection)  # a TypeError for a name that is none
+        inspect.signature(Client).bind(**connection)  # a TypeError for a name that is none
         check_timeout(timeout, "timeout")
         for name, least in {"version": 0, "rows": 0, "in_flight": 1, "patience": 0}.items():
             if given[name] < least:

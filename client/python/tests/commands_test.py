@@ -20,8 +20,6 @@ from sru_inference.exporter.model_directory import write_safetensors
 from sru_inference.results import SpanAnswer
 from sru_inference.v1 import inference_pb2 as pb
 
-CLASSIFY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "classify.py")
-
 # An encoder of features: no embedding, no classifier.
 EXPORT = """
 import json, os, sys
@@ -193,17 +191,6 @@ class CommandsTest(unittest.TestCase):
             done = run_python("-c", EXPORT, folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
-
-    @unittest.skipUnless(os.path.exists(CLASSIFY), "an installation has no classify.py")
-    def test_programs_of_a_checkout(self):
-        folder = os.path.dirname(CLASSIFY)
-        for name, expected in (("classify", "a 0.7500  a\n"), ("tag", "a 0.7500  a\n\n"), ("translate", "A\n"), ("generate", "b")):
-            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            arguments = ["--address", self.service.address, "a", *(["--max_new_tokens=1"] if name == "generate" else [])]
-            done = run_python(
-                os.path.join(folder, name + ".py"), *arguments, env={**environment, "SRU_ADDRESS": "127.0.0.1:1"}
-            )
-            self.assertEqual(done.stdout, expected, done.stderr)
 
 
 class PrintingTest(unittest.TestCase):

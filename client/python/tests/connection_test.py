@@ -8,7 +8,12 @@ import tempfile
 import unittest
 
 from sru_inference import Client
-from sru_inference._connection import Connection, Options, make_target, service_config, stays_on_this_machine
+from sru_inference._connection import Connection, make_target, service_config, stays_on_this_machine
+
+
+def options_of(**given):
+    """All options of a client with these."""
+    return Client(**given)._connection.options
 
 
 class AddressTest(unittest.TestCase):
@@ -60,7 +65,7 @@ class OptionsTest(unittest.TestCase):
         Client("sru.example:1", token="a", tls=True).close()
 
     def test_timeouts(self):
-        connection = Connection(Options(timeout=2, stream_timeout=math.inf))
+        connection = Connection(options_of(timeout=2, stream_timeout=math.inf))
         self.assertEqual(connection.timeout(None), 2)
         self.assertEqual(connection.timeout(0.5), 0.5)
         self.assertIsNone(connection.timeout(None, stream=True))
@@ -72,19 +77,19 @@ class OptionsTest(unittest.TestCase):
             connection.timeout(-1)
 
     def test_service_config(self):
-        shipped = service_config(Options())
+        shipped = service_config(options_of())
         policy = json.loads(shipped)["methodConfig"][0]["retryPolicy"]
-        self.assertEqual(policy["maxAttempts"], Options().max_attempts)
-        self.assertEqual((policy["initialBackoff"], policy["maxBackoff"]), ("0.1s", "2s"))
-        other = json.loads(service_config(Options(max_attempts=2, initial_backoff=0.25)))
+        self.assertEqual(policy["maxAttempts"], options_of().max_attempts)
+        self.assertEqual((policy["initialBackoff"], policy["maxBackoff"]), ("0.100000s", "2.000000s"))
+        other = json.loads(service_config(options_of(max_attempts=2, initial_backoff=0.25)))
         self.assertEqual(other["methodConfig"][0]["retryPolicy"]["maxAttempts"], 2)
         self.assertEqual(other["methodConfig"][0]["retryPolicy"]["initialBackoff"], "0.250000s")
         self.assertEqual(other["loadBalancingConfig"], json.loads(shipped)["loadBalancingConfig"])
-        self.assertNotIn("retryPolicy", service_config(Options(max_attempts=1)))
+        self.assertNotIn("retryPolicy", service_config(options_of(max_attempts=1)))
 
     def test_channel_options(self):
         keepalive = [("grpc.keepalive_time_ms", 9)]
-        options = Options(max_attempts=1, max_message_bytes=5, tls=True, tls_server_name="a", channel_options=keepalive)
+        options = options_of(max_attempts=1, max_message_bytes=5, tls=True, tls_server_name="a", channel_options=keepalive)
         arguments = dict(Connection(options).channel_options(only_serving=False))
         expected = {
             "max_receive_message_length": 5, "enable_retries": 0, "inhibit_health_checking": 1,
@@ -95,7 +100,7 @@ class OptionsTest(unittest.TestCase):
 
     def test_no_proxy_gets_what_stays_on_this_machine(self):
         for address, expected in (("localhost:1", 0), ("unix:/run/sru", 0), ("sru.example:1", None)):
-            arguments = dict(Connection(Options(address=address)).channel_options(only_serving=True))
+            arguments = dict(Connection(options_of(address=address)).channel_options(only_serving=True))
             self.assertEqual(arguments.get("grpc.enable_http_proxy"), expected, address)
 
 
@@ -110,7 +115,7 @@ class TokenTest(unittest.TestCase):
                     file.write(text)
 
             write("first\n")
-            connection = Connection(Options(token_file=path), clock=lambda: now[0])
+            connection = Connection(options_of(token_file=path), clock=lambda: now[0])
             write("second")
             self.assertEqual(connection.metadata(""), (("authorization", "Bearer first"),))
             now[0] = 10.0
@@ -124,7 +129,7 @@ class TokenTest(unittest.TestCase):
     def test_request_ids(self):
         for wrong in ("a b", "x" * 129, "\n", "\u00e4"):
             with self.assertRaisesRegex(ValueError, "request_id: expected 1 to 128"):
-                Connection(Options()).metadata(wrong)
+                Connection(options_of()).metadata(wrong)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import unittest
 
 import sru_inference
 from sru_inference import _spans
-from sru_inference._connection import Connection, Options
 from sru_inference.v1 import inference_pb2 as pb
 
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -12,7 +11,7 @@ HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 class SpansTest(unittest.TestCase):
     def test_a_given_header_is_that_of_calls_in_the_block(self):
-        connection = Connection(Options())
+        connection = sru_inference.Client()._connection
         self.assertEqual(connection.metadata(""), ())
         with sru_inference.traceparent(HEADER):
             self.assertEqual(connection.metadata("id"), (("x-request-id", "id"), ("traceparent", HEADER)))

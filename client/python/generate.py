@@ -1,1 +1,0 @@
-classify.py
