@@ -10,10 +10,10 @@ from typing import Any, Dict
 from . import details_pb2, open_inference_pb2
 from ._connection import Connection
 from .v1 import admin_pb2_grpc, inference_pb2_grpc
-from .v1._service import Service
+from .v1._service import service
 
 HEALTH_METHOD = "/grpc.health.v1.Health/Check"
-OPEN_INFERENCE = Service(open_inference_pb2, "GRPCInferenceService", "inference").stub()
+OPEN_INFERENCE, *_ = service(open_inference_pb2, "GRPCInferenceService", "inference")
 
 
 class Stubs:

@@ -1,6 +1,5 @@
 """A server of the contract in this process, whose answers a test writes."""
 
-import functools
 from concurrent import futures
 
 import grpc
@@ -8,7 +7,7 @@ from google.protobuf import any_pb2, duration_pb2
 
 from sru_inference import details_pb2, open_inference_pb2
 from sru_inference.v1 import admin_pb2, inference_pb2
-from sru_inference.v1._service import Service
+from sru_inference.v1._service import service as service_of
 
 
 class Refusal(Exception):
@@ -36,27 +35,18 @@ class FakeService:
     def __init__(self, **answers):
         self.requests, self.metadata = [], []
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
-        for service in (Service(inference_pb2, "InferenceService"), Service(admin_pb2, "AdminService")):
-            base = service.servicer()
+        for messages, name, *package in (
+            (inference_pb2, "InferenceService"),
+            (admin_pb2, "AdminService"),
+            (open_inference_pb2, "GRPCInferenceService", "inference"),
+        ):
+            _, base, add_to_server = service_of(messages, name, *package)
             methods = {method: self._handler(answer) for method, answer in answers.items() if hasattr(base, method)}
             if methods:
-                service.add_to_server(type("Fake", (base,), methods)(), self._server)
-        self._server.add_generic_rpc_handlers((self._open_inference(answers),))
+                add_to_server(type("Fake", (base,), methods)(), self._server)
         self._server.add_generic_rpc_handlers((self._health(answers.get("health", lambda service: 1)),))
         self.address = "127.0.0.1:%d" % self._server.add_insecure_port("127.0.0.1:0")
         self._server.start()
-
-    def _open_inference(self, answers):
-        """The protocol's own name of its service is not that of the package's messages."""
-        service = open_inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-        methods = {}
-        for method in [method for method in service.methods if method.name in answers]:
-            request, response = (getattr(open_inference_pb2, one.name) for one in (method.input_type, method.output_type))
-            methods[method.name] = grpc.unary_unary_rpc_method_handler(
-                functools.partial(self._handler(answers[method.name]), None),
-                request.FromString, response.SerializeToString,
-            )  # fmt: skip
-        return grpc.method_handlers_generic_handler("inference.GRPCInferenceService", methods)
 
     def _handler(self, answer):
         def handle(_, request, context):

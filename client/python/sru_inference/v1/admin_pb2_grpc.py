@@ -1,9 +1,6 @@
 """What calls and what answers the methods of admin.proto."""
 
 from . import admin_pb2
-from ._service import Service
+from ._service import service
 
-_service = Service(admin_pb2, "AdminService")
-AdminServiceStub = _service.stub()
-AdminServiceServicer = _service.servicer()
-add_AdminServiceServicer_to_server = _service.add_to_server
+AdminServiceStub, AdminServiceServicer, add_AdminServiceServicer_to_server = service(admin_pb2, "AdminService")

@@ -1,9 +1,6 @@
 """What calls and what answers the methods of inference.proto."""
 
 from . import inference_pb2
-from ._service import Service
+from ._service import service
 
-_service = Service(inference_pb2, "InferenceService")
-InferenceServiceStub = _service.stub()
-InferenceServiceServicer = _service.servicer()
-add_InferenceServiceServicer_to_server = _service.add_to_server
+InferenceServiceStub, InferenceServiceServicer, add_InferenceServiceServicer_to_server = service(inference_pb2, "InferenceService")
