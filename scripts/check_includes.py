@@ -115,7 +115,7 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
 server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4800 2300
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8500 4500
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8100 4500
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
@@ -169,7 +169,7 @@ tests/chaos              | tests/testing server server/base bench base          
 cmake                    |                                                                    |                          | 650 0
 deploy                   |                                                                    |                          | 650 0
 scripts                  |                                                                    |                          | 3850 1200
-client/python            |                                                                    |                          | 3750 2300
+client/python            |                                                                    |                          | 3700 2250
 models/exporter          |                                                                    |                          | 3900 0
 tests                    |                                                                    |                          | 0 9200
 """

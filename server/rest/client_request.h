@@ -33,30 +33,29 @@ struct ClientRequest {
 using ReadClientRequest = RestError (*)(FieldReader* fields, const calls::RequestLimits& limits,
                                         ClientRequest* request);
 
-// OpenAI's POST /v1/embeddings: `input` (a text or a list), `model`, `encoding_format` ("float" or
-// "base64": float32, little-endian), `dimensions` (the model's), `user` (ignored). Vectors have
-// length 1. Token ids are refused: those that clients send are of OpenAI's vocabulary, and would be
-// read as other words.
+// docs/rest.md has the fields and answers of all of these.
+//
+// OpenAI's POST /v1/embeddings. Token ids are refused: those that clients send are of OpenAI's
+// vocabulary, and would be read as other words.
 RestError ReadOpenAiEmbeddings(FieldReader* fields, const calls::RequestLimits& limits,
                                ClientRequest* request);
 
-// text-embeddings-inference's POST /embed: `inputs`, `normalize` (true by default), `truncate`,
-// `dimensions`, and `model`, which that API lacks.
+// text-embeddings-inference's POST /embed, with `model`, which that API lacks.
 RestError ReadEmbed(FieldReader* fields, const calls::RequestLimits& limits,
                     ClientRequest* request);
 
-// vLLM's POST /tokenize: `prompt`, `model`, `return_token_strs`; `add_special_tokens` changes
-// nothing, since texts of these models get none. POST /detokenize: `tokens`, `model`.
+// vLLM's POST /tokenize and /detokenize. `add_special_tokens` changes nothing, since texts of these
+// models get none.
 RestError ReadTokenize(FieldReader* fields, const calls::RequestLimits& limits,
                        ClientRequest* request);
 RestError ReadDetokenize(FieldReader* fields, const calls::RequestLimits& limits,
                          ClientRequest* request);
 
 // A pipeline of Hugging Face's Inference API, as huggingface_hub's InferenceClient(URL) calls it:
-// {"inputs", "parameters"}. The task of `model` says which one; docs/rest.md has the parameters.
-// Answers have the shapes that the client expects: [[{label, score}]] for one text and for many; a
-// list of entities for one text, a list of these for many; [{translation_text}]; {answer, score,
-// start, end}, or a list of them if more than one was asked for. start and end count code points.
+// {"inputs", "parameters"}. The task of `model` says which one. Answers have the shapes that the
+// client expects: [[{label, score}]] for one text and for many; a list of entities for one text, a
+// list of these for many; one answer, or a list if more than one was asked for. start and end count
+// code points.
 RestError ReadPipeline(const v1::ModelInfo& model, FieldReader* fields,
                        const calls::RequestLimits& limits, ClientRequest* request);
 

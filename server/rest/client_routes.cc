@@ -198,20 +198,12 @@ void TokenizerInfo(const SharedCall& call) {
 }
 
 // `part`: of openapi.json.
-Route Base(const char* path, const char* part, ErrorForm error_form) {
-  Route route(AnswerMemory::kJson);
-  route.path = path;
-  route.error_form = error_form;
-  route.openapi = [part] { return OpenApiPart(part); };
-  return route;
-}
-
 Route Get(const char* path, const char* part, ErrorForm error_form,
           void (*handle)(const SharedCall&), bool is_probe = false) {
-  Route route = Base(path, part, error_form);
-  route.method = "GET";
+  Route route(AnswerMemory::kJson, "GET", path, error_form);
   route.is_probe = is_probe;
   route.handle = handle;
+  route.openapi = [part] { return OpenApiPart(part); };
   return route;
 }
 
@@ -219,11 +211,10 @@ Route Get(const char* path, const char* part, ErrorForm error_form,
 Route Post(const char* path, const char* part, ErrorForm error_form,
            std::optional<calls::MethodId> calls,
            void (*handle)(const SharedCall&, ReadClientRequest), ReadClientRequest read = nullptr) {
-  Route route = Base(path, part, error_form);
-  route.method = "POST";
-  route.content_types = {kJsonContentType};
+  Route route(AnswerMemory::kJson, "POST", path, error_form);
   route.calls = calls;
   route.handle = [handle, read](const SharedCall& call) { handle(call, read); };
+  route.openapi = [part] { return OpenApiPart(part); };
   return route;
 }
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,8 +43,14 @@ struct TokenLists {
   std::string log_probs;
   std::string candidates;
   std::string offsets;
+};
 
-  void Clear() { *this = TokenLists(); }
+// One prompt of the request and its call.
+struct Prompt {
+  v1::Sequence sequence;                       // empty where it is not needed any more
+  std::shared_ptr<calls::LocalStream> stream;  // null: not under way
+  bool has_begun = false;                      // its first message has come
+  size_t done_when_sent = 0;                   // how many prompts were done then
 };
 
 // One text, as far as it has come.
@@ -80,11 +85,11 @@ class Completions : public std::enable_shared_from_this<Completions> {
         request_(std::move(request)),
         id_(absl::StrCat("cmpl-", telemetry::MakeRequestId())),
         created_(absl::ToUnixSeconds(absl::Now())),
-        prompts_(std::move(request_.prompts)),
-        choices_(prompts_.size() * static_cast<size_t>(samples())),
-        streams_(prompts_.size()),
-        has_begun_(prompts_.size()),
-        done_when_sent_(prompts_.size()) {
+        prompts_(request_.prompts.size()),
+        choices_(prompts_.size() * samples()) {
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      prompts_[i].sequence = std::move(request_.prompts[i]);
+    }
     call_->ExpectStreams(prompts_.size());
     if (request_.stream) events_ = std::make_shared<EventStream>(call_, ErrorForm::kOpenAi);
   }
@@ -97,7 +102,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
  private:
-  int samples() const { return request_.generate.num_samples(); }
+  size_t samples() const { return static_cast<size_t>(request_.generate.num_samples()); }
   // Texts whose last token is left out are sent when they are complete.
   bool sends_parts() const { return request_.stream && !request_.score_only; }
 
@@ -122,9 +127,9 @@ class Completions : public std::enable_shared_from_this<Completions> {
         return;
       }
       ++under_way_;
-      done_when_sent_[prompt] = done_prompts_;
+      prompts_[prompt].done_when_sent = done_prompts_;
       generate = request_.generate;
-      *generate.mutable_prompt() = prompts_[prompt];
+      *generate.mutable_prompt() = prompts_[prompt].sequence;
     }
     std::shared_ptr<calls::LocalStream> stream = call_->ServerStream(
         kGenerate, calls::ToCord(generate),
@@ -137,14 +142,10 @@ class Completions : public std::enable_shared_from_this<Completions> {
     bool cancel = false;
     {
       MutexLock lock(&mutex_);
-      streams_[prompt] = stream;
+      prompts_[prompt].stream = stream;
       cancel = ended_;
     }
-    if (cancel) {
-      stream->Cancel();
-    } else {
-      stream->Next();
-    }
+    cancel ? stream->Cancel() : stream->Next();
   }
 
   void Next(size_t prompt) {
@@ -152,25 +153,26 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
   std::shared_ptr<calls::LocalStream> StreamOf(size_t prompt) {
     MutexLock lock(&mutex_);
-    return streams_[prompt];
+    return prompts_[prompt].stream;
   }
 
   void OnMessage(size_t prompt, const absl::Cord& bytes) {
     v1::GenerateResponse response;
-    if (!calls::ParseCord(bytes, &response) || response.sample() < 0 ||
-        response.sample() >= samples()) {
+    const bool is_good = calls::ParseCord(bytes, &response);
+    const auto sample = static_cast<size_t>(response.sample());  // a negative one is too large
+    if (!is_good || sample >= samples()) {
       return Fail({absl::InternalError("a service answered with a message that cannot be read")});
     }
     std::string part;
+    bool has_memory = true;
     {
       MutexLock lock(&mutex_);
       if (ended_) return;
-      const size_t index =
-          prompt * static_cast<size_t>(samples()) + static_cast<size_t>(response.sample());
+      const size_t index = prompt * samples() + sample;
       Choice& choice = choices_[index];
       model_ = response.model();
-      has_begun_[prompt] = 1;
-      if (!request_.score_only) prompts_[prompt].Clear();
+      prompts_[prompt].has_begun = true;
+      if (!request_.score_only) prompts_[prompt].sequence.Clear();
       Add(response, /*has_text=*/SentText(index) == nullptr, &choice);
       if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED && response.sample() == 0) {
         prompt_tokens_ += response.prompt_tokens();
@@ -179,28 +181,21 @@ class Completions : public std::enable_shared_from_this<Completions> {
       if (sends_parts()) {
         part = Chunk(index);
         choice.text.clear();
-        choice.lists.Clear();
-      } else if (!call_->memory().Grow(static_cast<int64_t>(2 * bytes.size()))) {
-        part.clear();
-        out_of_memory_ = true;
+        choice.lists = {};
+      } else {
+        has_memory = call_->memory().Grow(static_cast<int64_t>(2 * bytes.size()));
       }
     }
-    if (out_of_memory_) {
-      return Fail({call_->memory().NoMemory()});
-    }
+    if (!has_memory) return Fail({call_->memory().NoMemory()});
     if (!sends_parts()) return Next(prompt);
     events_->Send(part, [self = shared_from_this(), prompt](bool more) {
-      if (more) {
-        self->Next(prompt);
-      } else {
-        self->CancelAll();
-      }
+      more ? self->Next(prompt) : self->CancelAll();
     });
   }
 
   // The text of the choice if it is what was sent, to the byte; else null.
   const std::string* SentText(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const v1::Sequence& prompt = prompts_[index / static_cast<size_t>(samples())];
+    const v1::Sequence& prompt = prompts_[index / samples()].sequence;
     return request_.score_only && prompt.has_text() ? &prompt.text() : nullptr;
   }
 
@@ -267,17 +262,17 @@ class Completions : public std::enable_shared_from_this<Completions> {
     bool all = false;
     {
       MutexLock lock(&mutex_);
-      streams_[prompt] = nullptr;
+      prompts_[prompt].stream = nullptr;
       --under_way_;
       // A place may be free when another prompt of this request ends, or has since this one was
       // sent.
-      again = has_begun_[prompt] == 0 && absl::IsResourceExhausted(answer.end.status) &&
-              (under_way_ > 0 || done_prompts_ > done_when_sent_[prompt]);
+      again = !prompts_[prompt].has_begun && absl::IsResourceExhausted(answer.end.status) &&
+              (under_way_ > 0 || done_prompts_ > prompts_[prompt].done_when_sent);
       if (again) {
         refused_.push_back(prompt);
         if (under_way_ > 0) return;
       } else {
-        all = ++done_prompts_ == choices_.size() / static_cast<size_t>(samples()) && !ended_;
+        all = ++done_prompts_ == prompts_.size() && !ended_;
       }
     }
     if (!again && !answer.end.status.ok()) {
@@ -296,11 +291,11 @@ class Completions : public std::enable_shared_from_this<Completions> {
       MutexLock lock(&mutex_);
       if (std::exchange(ended_, true)) return;
       if (!request_.stream) {
-        body = WholeAnswer();
+        body = Json(0, choices_.size(), Usage());
       } else if (!sends_parts()) {
         for (size_t i = 0; i < choices_.size(); ++i) chunks.push_back(Chunk(i));
       }
-      if (request_.include_usage) chunks.push_back(UsageChunk());
+      if (request_.include_usage) chunks.push_back(Json(0, 0, Usage()));
     }
     if (!request_.stream) return call_->Reply(JsonResponse(std::move(body)));
     for (const std::string& chunk : chunks) events_->Send(chunk, nullptr);
@@ -313,11 +308,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
       if (std::exchange(ended_, true)) return;
     }
     CancelAll();
-    if (events_ != nullptr) {
-      events_->Fail(error);
-    } else {
-      call_->Fail(error);
-    }
+    events_ != nullptr ? events_->Fail(error) : call_->Fail(error);
   }
 
   void CancelAll() {
@@ -325,18 +316,11 @@ class Completions : public std::enable_shared_from_this<Completions> {
     {
       MutexLock lock(&mutex_);
       ended_ = true;
-      streams = streams_;
+      for (const Prompt& prompt : prompts_) {
+        if (prompt.stream != nullptr) streams.push_back(prompt.stream);
+      }
     }
-    for (const std::shared_ptr<calls::LocalStream>& stream : streams) {
-      if (stream != nullptr) stream->Cancel();
-    }
-  }
-
-  std::string Head() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::string text = absl::StrCat(R"({"id":")", id_, R"(","object":"text_completion","created":)",
-                                    created_, ",\"model\":");
-    AppendJsonString(model_, &text);
-    return text;
+    for (const std::shared_ptr<calls::LocalStream>& stream : streams) stream->Cancel();
   }
 
   void AppendChoice(size_t index, std::string* json) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -367,21 +351,20 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
   std::string Chunk(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::string text = absl::StrCat(Head(), ",\"choices\":[");
-    AppendChoice(index, &text);
-    absl::StrAppend(&text, "]", request_.include_usage ? ",\"usage\":null}" : "}");
-    return text;
+    return Json(index, index + 1, request_.include_usage ? "null" : "");
   }
-  std::string UsageChunk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return absl::StrCat(Head(), ",\"choices\":[],\"usage\":", Usage(), "}");
-  }
-  std::string WholeAnswer() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::string text = absl::StrCat(Head(), ",\"choices\":[");
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      if (i > 0) text += ',';
+  // An answer, or a part of one, with the choices from `begin` to before `end`.
+  std::string Json(size_t begin, size_t end, const std::string& usage) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::string text = absl::StrCat(R"({"id":")", id_, R"(","object":"text_completion","created":)",
+                                    created_, ",\"model\":");
+    AppendJsonString(model_, &text);
+    text += ",\"choices\":[";
+    for (size_t i = begin; i < end; ++i) {
+      if (i > begin) text += ',';
       AppendChoice(i, &text);
     }
-    absl::StrAppend(&text, "],\"usage\":", Usage(), "}");
+    absl::StrAppend(&text, "]", usage.empty() ? "" : ",\"usage\":", usage, "}");
     return text;
   }
 
@@ -390,17 +373,11 @@ class Completions : public std::enable_shared_from_this<Completions> {
   const std::string id_;
   const int64_t created_;
   std::shared_ptr<EventStream> events_;  // constant; null: one answer
-  std::atomic<bool> out_of_memory_{false};
 
   Mutex mutex_;
-  std::vector<v1::Sequence> prompts_
-      ABSL_GUARDED_BY(mutex_);                           // empty where they are not needed any more
+  std::vector<Prompt> prompts_ ABSL_GUARDED_BY(mutex_);
   std::vector<Choice> choices_ ABSL_GUARDED_BY(mutex_);  // those of a prompt stand together
-  std::vector<std::shared_ptr<calls::LocalStream>> streams_
-      ABSL_GUARDED_BY(mutex_);                           // by prompt; null: not under way
-  std::vector<char> has_begun_ ABSL_GUARDED_BY(mutex_);  // by prompt; its first message has come
   std::vector<size_t> refused_ ABSL_GUARDED_BY(mutex_);  // prompts that are to be sent again
-  std::vector<size_t> done_when_sent_ ABSL_GUARDED_BY(mutex_);  // by prompt: done_prompts_ then
   size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // prompts that were sent and have not ended
   std::string model_ ABSL_GUARDED_BY(mutex_);
   size_t next_prompt_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -413,11 +390,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
 }  // namespace
 
 RouteGroup CompletionsRoutes() {
-  Route route(AnswerMemory::kOwn);
-  route.method = "POST";
-  route.path = "/v1/completions";
-  route.content_types = {kJsonContentType};
-  route.error_form = ErrorForm::kOpenAi;
+  Route route(AnswerMemory::kOwn, "POST", "/v1/completions", ErrorForm::kOpenAi);
   route.calls = calls::MethodId::kGenerate;
   route.handle = [](const SharedCall& call) {
     CompletionsRequest request;

@@ -6,9 +6,9 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -163,9 +163,6 @@ constexpr std::pair<absl::string_view, absl::string_view> kOtherNames[] = {
     {"num_samples", "n"},
     {"top_candidates", "logprobs"},
 };
-// GenerateRequest takes 0 for its default, which this API does not.
-constexpr absl::string_view kZeroForDefault = ", or 0 for that many";
-
 // What is known of, and not supported.
 void RefuseOptions(FieldReader* fields, int64_t n) {
   fields->RefuseUnless("suffix", {""});  // these models write forward only
@@ -244,23 +241,19 @@ RestError ErrorOfPrompt(RestError error, std::optional<size_t> index) {
   absl::string_view field = path;
   absl::ConsumePrefix(&field, "sampling.");
   field = field.substr(0, field.find_first_of(".["));
-  const bool is_path = path.size() < message.size() && !field.empty() &&
-                       std::all_of(field.begin(), field.end(),
-                                   [](char c) { return absl::ascii_islower(c) || c == '_'; });
-  const google::protobuf::Descriptor& sampling = *v1::Sampling::descriptor();
-  const bool is_known = v1::GenerateRequest::descriptor()->FindFieldByName(std::string(field)) ||
-                        sampling.FindFieldByName(std::string(field));
-  if (!is_path || !is_known) return error;
+  const bool is_known =
+      path.size() < message.size() &&
+      (v1::GenerateRequest::descriptor()->FindFieldByName(std::string(field)) != nullptr ||
+       v1::Sampling::descriptor()->FindFieldByName(std::string(field)) != nullptr);
+  if (!is_known) return error;
   error.param = std::string(field);
+  // GenerateRequest takes 0 for its default, which this API does not.
+  std::vector<std::pair<std::string, std::string>> words = {{", or 0 for that many", ""}};
   for (const auto& [name, other] : kOtherNames) {
     if (field == name) error.param = std::string(other);
+    words.emplace_back(absl::StrCat("(", name, ")"), absl::StrCat("(", other, ")"));
   }
-  std::string what(message.substr(path.size()));
-  for (const auto& [name, other] : kOtherNames) {
-    const std::string mention = absl::StrCat("(", name, ")");
-    what = absl::StrReplaceAll(what, {{mention, absl::StrCat("(", other, ")")}});
-  }
-  what = absl::StrReplaceAll(what, {{kZeroForDefault, ""}});
+  const std::string what = absl::StrReplaceAll(message.substr(path.size()), words);
   // A token of a prompt and a stop string stand in a list here, too.
   const size_t bracket = path.find('[');
   const absl::string_view place =

@@ -1,21 +1,7 @@
 // The body of POST /v1/completions: OpenAI's request, read into calls of Generate.
-//
-//   model               may be left out if the server has one language model
-//   prompt              a string, a list of strings, a list of token ids, or a list of such lists
-//   max_tokens          16 by default; 0 with echo: only the prompt's log-probabilities
-//   temperature         1 by default; 0: the most probable token
-//   top_p, n, stop, seed, echo, presence_penalty, frequency_penalty, logit_bias
-//   logprobs            0 to 5: how many candidates come with each token
-//   stream, stream_options.include_usage
-//   user, metadata, safety_identifier, prompt_cache_key: ignored
-//   best_of, suffix, service_tier, store, stream_options.include_obfuscation and others of vLLM:
-//   refused, unless they ask for nothing top_k, min_p, repetition_penalty, min_tokens,
-//   stop_token_ids: as in GenerateRequest, under the names that vLLM has for them;
-//                       a top_k of -1 is off
-//
-// Whole numbers may be written as 16.0. null is the same as a field that is left out. Fields that
-// are not listed are refused by name, as OpenAI does: what an option was meant to change should not
-// silently stay as it is.
+// docs/rest.md has the fields. Fields that are not listed there are refused by name, as OpenAI
+// does: what an option was meant to change should not silently stay as it is. Those of vLLM have
+// the names that vLLM has for them. null is the same as a field that is left out.
 //
 // Pure functions.
 #ifndef SRU_SERVER_REST_COMPLETIONS_REQUEST_H_

@@ -18,18 +18,14 @@ constexpr absl::Duration kRetryUnavailable = absl::Seconds(1);
 
 // OpenAI's names for kinds of errors, as its server uses them.
 const char* OpenAiType(int http_status) {
-  switch (http_status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 429:
-      return "rate_limit_error";
-    default:
-      return http_status < 500 ? "invalid_request_error" : "server_error";
+  static constexpr std::pair<int, const char*> kTypes[] = {{401, "authentication_error"},
+                                                           {403, "permission_error"},
+                                                           {404, "not_found_error"},
+                                                           {429, "rate_limit_error"}};
+  for (const auto& [status, type] : kTypes) {
+    if (status == http_status) return type;
   }
+  return http_status < 500 ? "invalid_request_error" : "server_error";
 }
 
 // By the number of the code. The header has the table.

@@ -113,35 +113,33 @@ int64_t FieldReader::Integer(const std::string& name, int64_t fallback, int64_t 
       value->is_number_integer() &&
       (!value->is_number_unsigned() ||
        value->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-  if (!is_small || value->get<int64_t>() < least || value->get<int64_t>() > most) {
-    Wrong(name, absl::StrCat("a whole number from ", least, " to ", most), *value);
-    return fallback;
+  if (is_small && value->get<int64_t>() >= least && value->get<int64_t>() <= most) {
+    return value->get<int64_t>();
   }
-  return value->get<int64_t>();
+  Wrong(name, absl::StrCat("a whole number from ", least, " to ", most), *value);
+  return fallback;
 }
 
 float FieldReader::Number(const std::string& name, double fallback, double least, double most) {
   const json* const value = Take(name);
-  if (value == nullptr) return static_cast<float>(fallback);
-  if (!value->is_number() || !(value->get<double>() >= least) || !(value->get<double>() <= most)) {
-    Wrong(name, absl::StrCat("a number from ", least, " to ", most), *value);
-    return static_cast<float>(fallback);
-  }
-  return static_cast<float>(value->get<double>());
+  const double number = value != nullptr && value->is_number() ? value->get<double>() : NAN;
+  if (number >= least && number <= most) return static_cast<float>(number);
+  if (value != nullptr) Wrong(name, absl::StrCat("a number from ", least, " to ", most), *value);
+  return static_cast<float>(fallback);
 }
 
 bool FieldReader::Boolean(const std::string& name, bool fallback) {
   const json* const value = Take(name);
-  if (value == nullptr) return fallback;
-  if (!value->is_boolean()) Wrong(name, "true or false", *value);
-  return value->is_boolean() ? value->get<bool>() : fallback;
+  if (value != nullptr && value->is_boolean()) return value->get<bool>();
+  if (value != nullptr) Wrong(name, "true or false", *value);
+  return fallback;
 }
 
 std::string FieldReader::String(const std::string& name) {
   const json* const value = Take(name);
-  if (value == nullptr) return "";
-  if (!value->is_string()) Wrong(name, "a string", *value);
-  return value->is_string() ? value->get<std::string>() : "";
+  if (value != nullptr && value->is_string()) return value->get<std::string>();
+  if (value != nullptr) Wrong(name, "a string", *value);
+  return "";
 }
 
 std::string FieldReader::Needed(const std::string& name) {

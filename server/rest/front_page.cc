@@ -125,9 +125,7 @@ void Front(const SharedCall& call, bool asks_for_tokens, bool has_tls) {
 }
 
 Route Get(const char* path, std::function<void(const SharedCall&)> handle) {
-  Route route(AnswerMemory::kOwn);
-  route.method = "GET";
-  route.path = path;
+  Route route(AnswerMemory::kOwn, "GET", path);
   route.token_in_body = true;  // there is no body: whoever has no token is let in
   route.handle = std::move(handle);
   return route;

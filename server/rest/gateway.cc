@@ -50,10 +50,6 @@ constexpr int64_t kUnchargedBytes = 1 << 10;
 constexpr int kSmallPart = 8;
 // To free an answer of this size would hold up a loop: it takes a millisecond for each 10 MiB.
 constexpr size_t kCostlyBytes = 1 << 20;
-// Each byte of an answer's values takes so many besides the message: the message once more, as it
-// is parsed, or that and text, which is copied while it grows.
-constexpr int kCopiesOfTensors = 1;
-constexpr int kJsonExpansion = 8;
 constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
 
 // What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the
@@ -92,27 +88,10 @@ absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
 }
 
 int Expansion(AnswerMemory memory, const http::PageRequest& request) {
-  switch (memory) {
-    case AnswerMemory::kOwn:
-      return 0;
-    case AnswerMemory::kTensors:
-      return kCopiesOfTensors;
-    case AnswerMemory::kJson:
-      return kJsonExpansion;
-    case AnswerMemory::kJsonIfAsked:
-      return WebFormOf(request).is_json ? kJsonExpansion : 0;
+  if (memory == AnswerMemory::kJsonIfAsked) {
+    memory = WebFormOf(request).is_json ? AnswerMemory::kJson : AnswerMemory::kOwn;
   }
-  return 0;
-}
-
-calls::LocalCallInfo InfoOf(const http::PageRequest& request) {
-  calls::LocalCallInfo info;
-  for (const char* const name : {kAuthorization, "traceparent", "tracestate", "x-request-id"}) {
-    const std::string* const value = request.headers.Find(name);
-    if (value != nullptr) info.headers.emplace_back(name, *value);
-  }
-  info.peer = request.peer;
-  return info;
+  return static_cast<int>(memory);
 }
 
 void AddRateLimits(const callers::Caller* caller, http::PageResponse* response) {
@@ -122,17 +101,12 @@ void AddRateLimits(const callers::Caller* caller, http::PageResponse* response) 
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
 
-RestError BodyError(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-      return {status, 411};
-    case absl::StatusCode::kResourceExhausted:
-      return {status, 413};
-    case absl::StatusCode::kDeadlineExceeded:
-      return {status, 408};
-    default:
-      return {status};
-  }
+// The HTTP status of a body that could not be read.
+int BodyErrorStatus(const absl::Status& status) {
+  return absl::IsInvalidArgument(status)     ? 411
+         : absl::IsResourceExhausted(status) ? 413
+         : absl::IsDeadlineExceeded(status)  ? 408
+                                             : 0;
 }
 
 }  // namespace
@@ -327,9 +301,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       if (caller_ != nullptr) memory_->SetCaller(caller_);
     }
     memory_->LeavePart();
-    if (!match_.route->calls.has_value()) return absl::OkStatus();
-    MutexLock lock(&mutex_);
-    return lease_.Enter(caller_, *match_.route->calls);
+    return match_.route->calls.has_value() ? Enter(*match_.route->calls) : absl::OkStatus();
   }
 
   absl::Status Enter(calls::MethodId method) override {
@@ -437,7 +409,10 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   void SendWhole(http::PageResponse response, std::shared_ptr<const PageHold> page) {
-    LeaveCaller();
+    {
+      MutexLock lock(&mutex_);
+      lease_.Leave();  // which the headers count
+    }
     AddHeaders(&response);
     // The handler is about to drop what a stranger has sent.
     if (memory_->in_part()) memory_->ShrinkTo(static_cast<int64_t>(response.body.size()));
@@ -480,7 +455,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     // A GET seldom has a body, and says nothing of its length then.
     if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
     if (!body.ok()) {
-      RestError error = BodyError(body.status());
+      RestError error(body.status(), BodyErrorStatus(body.status()));
       // No flag sets the bound of a route, nor the part that requests without a token have.
       const Options& options = state_->options;
       if (error.http_status == 413 && match_.route->most_body > options.max_body_bytes &&
@@ -520,18 +495,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   // Refuses the request if its caller has no place for it.
   bool EnterCaller() {
     if (!match_.route->calls.has_value()) return true;
-    absl::Status status;
-    {
-      MutexLock lock(&mutex_);
-      status = lease_.Enter(caller_, *match_.route->calls);
-    }
+    const absl::Status status = Enter(*match_.route->calls);
     if (!status.ok()) Refuse(status);
     return status.ok();
-  }
-
-  void LeaveCaller() {
-    MutexLock lock(&mutex_);
-    lease_.Leave();
   }
 
   // Refuses the request if there is no place.
@@ -552,20 +518,19 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   calls::LocalCallInfo Info() {
-    calls::LocalCallInfo info = InfoOf(http_->request());
+    calls::LocalCallInfo info;
+    const http::PageRequest& request = http_->request();
+    info.peer = request.peer;
     info.deadline = deadline_;
-    if (!authorization_.empty()) {
-      auto& headers = info.headers;
-      headers.erase(
-          std::remove_if(headers.begin(), headers.end(),
-                         [](const auto& header) { return header.first == kAuthorization; }),
-          headers.end());
-      headers.emplace_back(kAuthorization, authorization_);
+    for (const char* const name : {kAuthorization, "traceparent", "tracestate", "x-request-id"}) {
+      const bool is_field = name == kAuthorization && !authorization_.empty();
+      const std::string* const value = is_field ? &authorization_ : request.headers.Find(name);
+      if (value != nullptr) info.headers.emplace_back(name, *value);
     }
     info.caller = caller_;
     info.http_route = {match_.route->method, match_.route->path};
     info.goes_on = called_.exchange(true);
-    info.answer_expansion = Expansion(match_.route->answer_memory, http_->request());
+    info.answer_expansion = Expansion(match_.route->answer_memory, request);
     if (deadline_ != absl::InfiniteFuture()) SetAlarm();
     return info;
   }
@@ -661,9 +626,7 @@ namespace {
 
 // What the gateway serves by itself.
 Route DescriptionRoute(std::string description) {
-  Route route(AnswerMemory::kOwn);
-  route.method = "GET";
-  route.path = "/openapi.json";
+  Route route(AnswerMemory::kOwn, "GET", "/openapi.json");
   route.handle = [description = std::move(description)](const std::shared_ptr<RestCall>& call) {
     call->Reply(JsonResponse(description));
   };

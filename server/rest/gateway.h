@@ -1,14 +1,6 @@
 // Gateway: HTTP requests with JSON become calls of the server's own methods, so that the parser,
 // the limits, the deadlines, the metrics and the access log of the calls count for them too.
-// docs/rest.md has the routes.
-//
-//   X-Request-Id          as x-request-id of gRPC; comes back with the answer
-//   traceparent           likewise
-//   X-Request-Timeout-Ms  the deadline: a whole number of milliseconds, from 1 to 86400000
-//   Authorization         Bearer TOKEN, if the server asks for tokens
-//
-// Answers to a caller with limits have x-ratelimit-limit-requests, -remaining-, -reset-, and the
-// same of tokens (server/callers/caller.h).
+// docs/rest.md has the routes and headers; server/callers/caller.h, the headers of limits.
 //
 // Web sites of other origins must not get in, unless `allow_origins` has them: OPTIONS is refused,
 // and so is what a browser sends for a page of another origin or of a name that a stranger can own

@@ -799,11 +799,7 @@ TEST_F(GatewayTest, UnreadPagesHaveAPartOfTheMemory) {
 
 // Clients of LibreTranslate have the token in the body.
 RouteGroup TokenInBody() {
-  Route route(AnswerMemory::kOwn);
-  route.method = "POST";
-  route.path = "/detect";
-  route.content_types = {kJsonContentType};
-  route.error_form = ErrorForm::kLibreTranslate;
+  Route route(AnswerMemory::kOwn, "POST", "/detect", ErrorForm::kLibreTranslate);
   route.token_in_body = true;
   route.handle = [](const std::shared_ptr<RestCall>& call) {
     const std::string token = json::parse(call->body()).value("api_key", "");

@@ -10,6 +10,7 @@
 #include "base/wire_reader.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
+#include "server/rest/error_response.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_message_form.h"
 
@@ -215,10 +216,7 @@ absl::Status WriteJsonMessage(const Message& message, JsonFields fields, MemoryH
 void AppendJsonString(absl::string_view text, std::string* json) {
   static constexpr char kHex[] = "0123456789abcdef";
   if (FindInvalidUtf8({text.data(), text.size()}) < text.size()) {
-    const std::string repaired =
-        nlohmann::json(std::string(text))
-            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    *json += repaired;
+    *json += JsonText(nlohmann::json(std::string(text)));
     return;
   }
   json->push_back('"');
@@ -228,26 +226,14 @@ void AppendJsonString(absl::string_view text, std::string* json) {
     if (c >= 0x20 && c != '"' && c != '\\') continue;
     json->append(text.data() + begin, i - begin);
     begin = i + 1;
-    switch (c) {
-      case '"':
-        *json += "\\\"";
-        break;
-      case '\\':
-        *json += "\\\\";
-        break;
-      case '\n':
-        *json += "\\n";
-        break;
-      case '\r':
-        *json += "\\r";
-        break;
-      case '\t':
-        *json += "\\t";
-        break;
-      default:
-        *json += "\\u00";
-        *json += kHex[c >> 4];
-        *json += kHex[c & 15];
+    *json += '\\';
+    const size_t known = absl::string_view("\"\\\n\r\t").find(text[i]);
+    if (known != absl::string_view::npos) {
+      *json += "\"\\nrt"[known];
+    } else {
+      *json += "u00";
+      *json += kHex[c >> 4];
+      *json += kHex[c & 15];
     }
   }
   json->append(text.data() + begin, text.size() - begin);

@@ -1,6 +1,7 @@
 #include "server/rest/json_reader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -19,40 +20,18 @@ bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // Four hexadecimal digits; -1 if they are not.
 int32_t ReadHex4(absl::string_view text) {
-  if (text.size() < 4) return -1;
-  int32_t value = 0;
-  for (const char c : text.substr(0, 4)) {
-    int32_t digit = 0;
-    if (IsDigit(c)) {
-      digit = c - '0';
-    } else if (c >= 'a' && c <= 'f') {
-      digit = c - 'a' + 10;
-    } else if (c >= 'A' && c <= 'F') {
-      digit = c - 'A' + 10;
-    } else {
-      return -1;
-    }
-    value = value * 16 + digit;
-  }
+  uint16_t value = 0;
+  const char* const end = text.data() + 4;
+  if (text.size() < 4 || std::from_chars(text.data(), end, value, 16).ptr != end) return -1;
   return value;
 }
 
 void AppendUtf8(uint32_t code_point, std::string* text) {
-  const auto continuation = [](uint32_t bits) { return static_cast<char>(0x80 | (bits & 0x3F)); };
-  if (code_point < 0x80) {
-    text->push_back(static_cast<char>(code_point));
-  } else if (code_point < 0x800) {
-    text->push_back(static_cast<char>(0xC0 | code_point >> 6));
-    text->push_back(continuation(code_point));
-  } else if (code_point < 0x10000) {
-    text->push_back(static_cast<char>(0xE0 | code_point >> 12));
-    text->push_back(continuation(code_point >> 6));
-    text->push_back(continuation(code_point));
-  } else {
-    text->push_back(static_cast<char>(0xF0 | code_point >> 18));
-    text->push_back(continuation(code_point >> 12));
-    text->push_back(continuation(code_point >> 6));
-    text->push_back(continuation(code_point));
+  const int more = code_point < 0x80 ? 0 : code_point < 0x800 ? 1 : code_point < 0x10000 ? 2 : 3;
+  constexpr uint32_t kFirst[] = {0, 0xC0, 0xE0, 0xF0};  // of characters with so many more bytes
+  text->push_back(static_cast<char>(kFirst[more] | code_point >> (6 * more)));
+  for (int i = more - 1; i >= 0; --i) {
+    text->push_back(static_cast<char>(0x80 | (code_point >> (6 * i) & 0x3F)));
   }
 }
 

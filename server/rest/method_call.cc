@@ -172,12 +172,9 @@ absl::Status ReadAnswer(const SharedCall& call, const calls::LocalAnswer& answer
 RouteGroup MethodRoutes(const calls::MethodTable& methods) {
   RouteGroup group;
   for (const calls::Method& method : methods.rows()) {
-    Route route(AnswerMemory::kJsonIfAsked);
-    route.method = "POST";
-    route.path = method.path();
+    Route route(AnswerMemory::kJsonIfAsked, "POST", method.path(), ErrorForm::kConnect);
     route.content_types = WebContentTypes(method);
     if (!method.needs_token) route.most_body = calls::Method::kMostOpenMessage;
-    route.error_form = ErrorForm::kConnect;
     route.calls = method.id;
     route.handle = [&method](const SharedCall& call) {
       if (method.kind != calls::MethodKind::kBidirectional) {

@@ -107,20 +107,11 @@ json MessageSchema(const Descriptor& message, bool is_request) {
   return schema;
 }
 
+// Of the forms that routes with a description have, in their order.
 const char* ErrorName(ErrorForm form) {
-  switch (form) {
-    case ErrorForm::kV1:
-      return "Error";
-    case ErrorForm::kOpenInference:
-      return "InferenceError";
-    case ErrorForm::kDeepL:
-      return "DeepLError";
-    case ErrorForm::kLibreTranslate:
-      return "LibreTranslateError";
-    default:
-      break;
-  }
-  return "OpenAiError";
+  static constexpr const char* kNames[] = {"Error", "InferenceError", "OpenAiError", "DeepLError",
+                                           "LibreTranslateError"};
+  return kNames[static_cast<size_t>(form)];
 }
 
 // "/v2/models/{name}/infer" with POST: "post_v2_models_name_infer".
@@ -194,27 +185,21 @@ json JsonBody(json schema) {
   return {{"required", true}, {"content", {{kJsonContentType, {{"schema", std::move(schema)}}}}}};
 }
 
-json MessageOperation(const std::string& summary, const Descriptor* request,
-                      const Descriptor& response) {
-  json operation = {
-      {"summary", summary},
-      {"responses", {{"200", JsonAnswer(NameOf(response), SchemaReference(NameOf(response)))}}}};
-  if (request != nullptr) operation["requestBody"] = JsonBody(SchemaReference(NameOf(*request)));
-  return operation;
+json CallOperation(const std::string& summary, const Descriptor& request,
+                   const Descriptor& response, bool has_events) {
+  json schema = SchemaReference(NameOf(response));
+  json answer = JsonAnswer(NameOf(response), schema);
+  if (has_events) {
+    answer = {{"description", "Events of one message each."},
+              {"content", {{"text/event-stream", {{"schema", std::move(schema)}}}}}};
+  }
+  return {{"summary", summary},
+          {"requestBody", JsonBody(SchemaReference(NameOf(request)))},
+          {"responses", {{"200", std::move(answer)}}}};
 }
 
 void AddSchemas(const Descriptor& message, json* schemas) {
   AddSchemas(message, absl::EndsWith(message.name(), "Request"), schemas);
-}
-
-json EventsOperation(const std::string& summary, const Descriptor& request,
-                     const Descriptor& response) {
-  json content = {{"text/event-stream", {{"schema", SchemaReference(NameOf(response))}}}};
-  return {{"summary", summary},
-          {"requestBody", JsonBody(SchemaReference(NameOf(request)))},
-          {"responses",
-           {{"200",
-             {{"description", "Events of one message each."}, {"content", std::move(content)}}}}}};
 }
 
 json ModelsOperation(const std::string& summary, const Descriptor& response, bool is_list) {

@@ -15,14 +15,10 @@ namespace sru::server::rest {
 
 // Operation Objects. `summary` is a sentence or two.
 //
-// A call with one answer; a request of null: it has no body.
-nlohmann::json MessageOperation(const std::string& summary,
-                                const google::protobuf::Descriptor* request,
-                                const google::protobuf::Descriptor& response);
-// A call that is answered by events.
-nlohmann::json EventsOperation(const std::string& summary,
-                               const google::protobuf::Descriptor& request,
-                               const google::protobuf::Descriptor& response);
+// A call with one answer, or one that is answered by events.
+nlohmann::json CallOperation(const std::string& summary,
+                             const google::protobuf::Descriptor& request,
+                             const google::protobuf::Descriptor& response, bool has_events);
 // The message with OpenAI's members in front of its own.
 nlohmann::json ModelsOperation(const std::string& summary,
                                const google::protobuf::Descriptor& response, bool is_list);

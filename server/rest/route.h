@@ -1,10 +1,7 @@
 // Route: what the gateway answers at a path, and RestCall, what it hands to the route's handler.
 //
-//   Route route(AnswerMemory::kTensors);
-//   route.method = "POST";
-//   route.path = "/v2/models/{name}/infer";
-//   route.content_types = {"application/json", "application/octet-stream"};
-//   route.error_form = ErrorForm::kOpenInference;
+//   Route route(AnswerMemory::kTensors, "POST", "/v2/models/{name}/infer",
+//               ErrorForm::kOpenInference);
 //   route.handle = [](const std::shared_ptr<RestCall>& call) {
 //     ...
 //     call->Unary(kModelInfer, Serialize(request), [call](calls::LocalAnswer answer) {
@@ -96,17 +93,25 @@ class RestCall {
 };
 
 // What a unary call's answer will take of the memory of all calls besides the message itself, for
-// the service to reserve before it computes.
-enum class AnswerMemory {
-  kOwn,          // nothing: no call computes, or the handler reserves what it makes of an answer
-  kTensors,      // the values once more: the message as it is parsed
-  kJson,         // the values as text, which is copied while it grows
-  kJsonIfAsked,  // kJson if the request's Content-Type is JSON, otherwise kOwn
+// the service to reserve before it computes,
+// for each of its bytes. kJsonIfAsked: kJson if the request's Content-Type is JSON, otherwise kOwn.
+enum class AnswerMemory : int {
+  kJsonIfAsked = -1,
+  kOwn = 0,      // no call computes, or the handler reserves what it makes of an answer
+  kTensors = 1,  // the values once more: the message as it is parsed
+  kJson = 8,     // the message as it is parsed and the text, which is copied while it grows
 };
 
 struct Route {
-  // No default: only who writes the route knows what becomes of an answer.
-  explicit Route(AnswerMemory memory) : answer_memory(memory) {}
+  // A POST takes JSON, unless its content types are changed.
+  Route(AnswerMemory memory, std::string method_name, std::string route_path,
+        ErrorForm errors = ErrorForm::kV1)
+      : answer_memory(memory),
+        method(std::move(method_name)),
+        path(std::move(route_path)),
+        error_form(errors) {
+    if (method == "POST") content_types = {kJsonContentType};
+  }
 
   AnswerMemory answer_memory;
   std::string method;  // "GET" or "POST"
@@ -117,7 +122,7 @@ struct Route {
   // body.
   std::vector<std::string> content_types;
   size_t most_body = std::numeric_limits<size_t>::max();  // bytes
-  ErrorForm error_form = ErrorForm::kV1;
+  ErrorForm error_form;
   // The token, if the server asks for them at all, may be a field of the body: a request without
   // the header is let in, and the handler calls Authenticate().
   bool token_in_body = false;

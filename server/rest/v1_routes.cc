@@ -23,19 +23,13 @@ constexpr char kService[] = "/sru.v1.InferenceService/";
 
 // A call with one answer, or one that is answered by events.
 Route CallRoute(const calls::Method& method) {
-  Route route(AnswerMemory::kJson);
-  route.method = "POST";
-  route.path = method.http_path;
+  Route route(AnswerMemory::kJson, "POST", method.http_path);
   route.calls = method.id;
-  route.content_types = {kJsonContentType};
   route.handle = [&method](const SharedCall& call) { CallMethod(call, method, CallForm()); };
   route.openapi = [&method] {
-    if (method.kind == calls::MethodKind::kServerStream) {
-      return EventsOperation(method.summary, *method.request->GetDescriptor(),
-                             *method.response->GetDescriptor());
-    }
-    return MessageOperation(method.summary, method.request->GetDescriptor(),
-                            *method.response->GetDescriptor());
+    return CallOperation(method.summary, *method.request->GetDescriptor(),
+                         *method.response->GetDescriptor(),
+                         method.kind == calls::MethodKind::kServerStream);
   };
   return route;
 }
@@ -58,9 +52,7 @@ void ReplyJoined(const SharedCall& call, const std::string& members,
 }
 
 Route ModelsRoute(int64_t created) {
-  Route route(AnswerMemory::kJson);
-  route.method = "GET";
-  route.path = "/v1/models";
+  Route route(AnswerMemory::kJson, "GET", "/v1/models");
   route.handle = [created](const SharedCall& call) {
     AskMethod<v1::ListModelsResponse>(
         call, absl::StrCat(kService, "ListModels"), v1::ListModelsRequest(),
@@ -102,9 +94,7 @@ absl::Status ParseVersion(const std::string& query, int64_t* version) {
 }
 
 Route ModelRoute(int64_t created) {
-  Route route(AnswerMemory::kJson);
-  route.method = "GET";
-  route.path = "/v1/models/{name}";
+  Route route(AnswerMemory::kJson, "GET", "/v1/models/{name}");
   route.handle = [created](const SharedCall& call) {
     v1::GetModelRequest request;
     request.set_model(call->parameter("name"));

@@ -1,14 +1,6 @@
 // Reads the body of POST /v2/models/NAME/infer, as the Open Inference Protocol and its extension
-// for binary tensor data have it, and writes it as an inference.ModelInferRequest:
-//
-//   {"id": "...", "parameters": {...},
-//    "inputs": [{"name": "text", "shape": [2], "datatype": "BYTES", "parameters": {...},
-//                "data": ["...", "..."]}, ...],
-//    "outputs": [{"name": "label", "parameters": {"binary_data": true}}, ...]}
-//
-// An input whose parameters have binary_data_size has no "data": its bytes follow the JSON, whose
-// length is then the header Inference-Header-Content-Length, in the order of the inputs. Nothing
-// may be left over.
+// for binary tensor data have it (docs/open_inference.md), and writes it as an
+// inference.ModelInferRequest. Nothing of the body may be left over.
 //
 // Here is only what concerns the form. Whether the model has these inputs, and whether it wants
 // these outputs and parameters, is for the service to say. Keys that the protocol does not have are

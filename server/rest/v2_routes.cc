@@ -143,10 +143,7 @@ json Operation(const Route& route, const std::string& summary) {
 }
 
 Route MakeRoute(const char* method, const std::string& path, void (*handle)(const CallPointer&)) {
-  Route route(AnswerMemory::kTensors);
-  route.method = method;
-  route.path = path;
-  route.error_form = ErrorForm::kOpenInference;
+  Route route(AnswerMemory::kTensors, method, path, ErrorForm::kOpenInference);
   route.handle = handle;
   return route;
 }
@@ -204,6 +201,7 @@ Route InferRoute(const std::string& path) {
 
 Route RefusedRoute(const std::string& path) {
   Route route = MakeRoute("POST", path, RefuseRepository);
+  route.content_types.clear();  // whatever the body is
   json operation = Operation(route, "Refused: models are managed over gRPC, on the admin port.");
   operation["deprecated"] = true;
   operation["responses"]["501"] = Answer("Always.", "V2Error");

@@ -209,16 +209,10 @@ std::string WebEnd(ErrorForm form, const RestError& error) {
 }
 
 const char* WebContentType(ErrorForm form) {
-  switch (form) {
-    case ErrorForm::kConnectJsonStream:
-      return "application/connect+json";
-    case ErrorForm::kConnectProtoStream:
-      return "application/connect+proto";
-    case ErrorForm::kGrpcWebText:
-      return "application/grpc-web-text+proto";
-    default:
-      return "application/grpc-web+proto";
-  }
+  static constexpr const char* kTypes[] = {"application/connect+json", "application/connect+proto",
+                                           "application/grpc-web+proto",
+                                           "application/grpc-web-text+proto"};
+  return kTypes[static_cast<int>(form) - static_cast<int>(ErrorForm::kConnectJsonStream)];
 }
 
 void AddConnectTrailers(const calls::Metadata& trailers, http::PageResponse* response) {

@@ -83,11 +83,8 @@ absl::Status ReadFields(const std::shared_ptr<RestCall>& call, RequestFields* fi
 rest::Route TextRoute(const std::string& method, const std::string& path, rest::ErrorForm errors,
                       const std::string& summary, const std::vector<std::string>& fields,
                       std::function<void(const std::shared_ptr<RestCall>&)> handle) {
-  rest::Route route(rest::AnswerMemory::kOwn);
-  route.method = method;
-  route.path = path;
+  rest::Route route(rest::AnswerMemory::kOwn, method, path, errors);
   route.content_types = {kFormContentType, rest::kJsonContentType};
-  route.error_form = errors;
   route.calls = calls::MethodId::kTranslate;
   route.handle = std::move(handle);
   route.openapi = [method, summary, fields] {
