@@ -102,7 +102,7 @@ class MessageReader {
   bool ReadFields(Level* level) {
     absl::string_view name;
     json_.EnterObject();
-    while (json_.NextKey(&name)) {
+    while (json_.NextName(&name)) {
       if (const FieldForm* const field = level->type->Find(name)) {
         if (!ReadField(level, *field)) return false;
         continue;
@@ -124,6 +124,7 @@ class MessageReader {
     path_.push_back({&field, is_named});
     if (level->seen.test(field.index)) return Fail(absl::StrCat(Path(), ": the key comes twice"));
     level->seen.set(field.index);
+    if (is_named && !json_.ReadColon()) return false;
     if (!ReadFieldValue(field)) return false;
     path_.pop_back();
     level_ = outer;
@@ -204,7 +205,7 @@ class MessageReader {
     absl::string_view name;
     absl::string_view text;
     json_.EnterObject();
-    while (json_.NextKey(&name)) {
+    while (json_.NextName(&name)) {
       int32_t key = 0;
       if (!Take(kBytesPerMessage + kBytesPerString + static_cast<int64_t>(name.size())) ||
           !CountEntry(field)) {
@@ -217,6 +218,7 @@ class MessageReader {
         return Fail(absl::StrCat(Path(), ": expected whole numbers of 32 bits as keys, found '",
                                  Excerpt(name), "'"));
       }
+      if (!json_.ReadColon()) return false;
       if (json_.Next() != Kind::kNumber) return RefuseValue();
       if (!json_.ReadNumber(&text)) return false;
       const JsonNumber number = ParseJsonNumber(text);

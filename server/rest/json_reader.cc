@@ -140,8 +140,11 @@ bool JsonReader::NextItem(char closing, absl::string_view expected) {
   return true;
 }
 
-bool JsonReader::NextKey(absl::string_view* key) {
-  if (!NextItem('}', "',' or '}'") || !ReadString(&key_, key)) return false;
+bool JsonReader::NextName(absl::string_view* key) {
+  return NextItem('}', "',' or '}'") && ReadString(&key_, key);
+}
+
+bool JsonReader::ReadColon() {
   SkipSpace();
   if (AtEnd() || text_[at_] != ':') return Fail("':' after the key");
   ++at_;

@@ -57,7 +57,10 @@ class JsonReader {
   bool EnterObject();
   // The next key of the innermost object, valid until the next call. False at the object's end,
   // which is taken.
-  bool NextKey(absl::string_view* key);
+  bool NextKey(absl::string_view* key) { return NextName(key) && ReadColon(); }
+  // Its two parts, for who refuses a key before it looks at what follows.
+  bool NextName(absl::string_view* key);
+  bool ReadColon();
   bool EnterArray();
   // Whether the innermost array has another value, which follows. False at the array's end, which
   // is taken.
