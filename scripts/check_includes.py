@@ -92,7 +92,7 @@ server/calls/kinds       | server/callers server/calls server/calls/bounds serve
                          | server/lifecycle server/telemetry server/tracing                   |
                          | server/batching/queue                                              |
                          | server/base models base                                            |
-server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1850 500
+server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1800 500
                          | server/calls/messages server/lifecycle                             |
                          | models base proto                                                  |
 server/tasks/programs    | models kernels base                                                | absl                     | 250 0
@@ -100,7 +100,7 @@ server/tasks/stacks      | server/tasks/programs server/calls/messages server/ba
                          | models kernels base                                                |
 server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 150 0
                          | server/open_inference/tensors models proto                         |
-server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 6050 2850
+server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 6000 2850
                          | server/calls server/calls/bounds server/calls/kinds                |
                          | server/calls/messages server/open_inference/tensors                |
                          | server/batching server/batching/queue server/batching/steps        |

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -227,10 +228,6 @@ class SequenceParser {
   const RequestLimits& limits_;
 };
 
-}  // namespace
-
-namespace {
-
 absl::Status CallerHasLeft() { return absl::CancelledError("the caller has left"); }
 
 }  // namespace
@@ -266,21 +263,14 @@ ModelInput SourceOf(const models::Model& model, const RequestLimits& limits) {
 }
 
 absl::StatusOr<models::UnknownUse> ParseUnknown(v1::Unknown asked, const models::Model& model) {
-  static_assert(v1::Unknown_MAX == v1::UNKNOWN_REPLACE, "a case for each use");
-  switch (asked) {
-    case v1::UNKNOWN_DEFAULT:
-      return model.config().tokenizer.unknown;
-    case v1::UNKNOWN_REFUSE:
-      return models::UnknownUse::kRefuse;
-    case v1::UNKNOWN_SKIP:
-      return models::UnknownUse::kSkip;
-    case v1::UNKNOWN_REPLACE:
-      return models::UnknownUse::kReplace;
-    default:
-      return InvalidArgument("unknown: ", static_cast<int>(asked),
-                             " is unknown, expected 1 (UNKNOWN_REFUSE), 2 (UNKNOWN_SKIP), 3 "
-                             "(UNKNOWN_REPLACE) or 0 for the model's own");
-  }
+  constexpr models::UnknownUse kUses[] = {models::UnknownUse::kRefuse, models::UnknownUse::kSkip,
+                                          models::UnknownUse::kReplace};
+  static_assert(v1::Unknown_MAX == std::size(kUses), "an entry for each use");
+  if (asked == v1::UNKNOWN_DEFAULT) return model.config().tokenizer.unknown;
+  if (v1::Unknown_IsValid(asked)) return kUses[asked - 1];
+  return InvalidArgument("unknown: ", static_cast<int>(asked),
+                         " is unknown, expected 1 (UNKNOWN_REFUSE), 2 (UNKNOWN_SKIP), 3 "
+                         "(UNKNOWN_REPLACE) or 0 for the model's own");
 }
 
 int64_t SpanBytes(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences,
@@ -357,20 +347,14 @@ void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCount
 }
 
 absl::StatusOr<batching::Priority> ParsePriority(v1::Priority priority) {
-  static_assert(v1::Priority_MAX == v1::PRIORITY_HIGH, "a case for each priority");
-  switch (priority) {
-    case v1::PRIORITY_UNSPECIFIED:
-    case v1::PRIORITY_NORMAL:
-      return batching::Priority::kNormal;
-    case v1::PRIORITY_LOW:
-      return batching::Priority::kLow;
-    case v1::PRIORITY_HIGH:
-      return batching::Priority::kHigh;
-    default:
-      return InvalidArgument("priority: ", static_cast<int>(priority),
-                             " is unknown, expected 1 (PRIORITY_LOW), 2 (PRIORITY_NORMAL), 3 "
-                             "(PRIORITY_HIGH) or 0 for normal");
-  }
+  constexpr batching::Priority kPriorities[] = {
+      batching::Priority::kNormal, batching::Priority::kLow, batching::Priority::kNormal,
+      batching::Priority::kHigh};
+  static_assert(v1::Priority_ARRAYSIZE == std::size(kPriorities), "an entry for each priority");
+  if (v1::Priority_IsValid(priority)) return kPriorities[priority];
+  return InvalidArgument("priority: ", static_cast<int>(priority),
+                         " is unknown, expected 1 (PRIORITY_LOW), 2 (PRIORITY_NORMAL), 3 "
+                         "(PRIORITY_HIGH) or 0 for normal");
 }
 
 absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidates) {

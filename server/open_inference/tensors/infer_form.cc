@@ -1,5 +1,6 @@
 #include "server/open_inference/tensors/infer_form.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -172,10 +173,9 @@ class InferForm final : public calls::MessageForm {
   static constexpr int64_t kFormBytes = 256;
 
   absl::Status ReadParameter(const InferParameter& parameter, Message* request) const {
-    std::vector<absl::string_view> known;
-    for (const TaskParameter& candidate : call_->tensors->parameters) {
-      if (parameter.name == candidate.name) return candidate.read(parameter, request);
-      known.emplace_back(candidate.name);
+    const std::vector<absl::string_view>& known = call_->tensors->parameters;
+    if (std::find(known.begin(), known.end(), parameter.name) != known.end()) {
+      return ReadField(parameter, request);
     }
     return UnknownParameter(parameter, absl::StrJoin(known, ", "));
   }

@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,24 +46,19 @@ std::optional<int64_t> NumberOf(const InferParameter& parameter) {
 }
 
 absl::StatusOr<v1::Priority> ReadPriority(const InferParameter& parameter) {
+  static constexpr std::pair<absl::string_view, v1::Priority> kLevels[] = {
+      {"", v1::PRIORITY_NORMAL},  // the server's default
+      {"high", v1::PRIORITY_HIGH},
+      {"normal", v1::PRIORITY_NORMAL},
+      {"low", v1::PRIORITY_LOW}};
   if (const std::optional<int64_t> number = NumberOf(parameter); number.has_value()) {
-    switch (*number) {
-      case 0:
-      case 2:
-        return v1::PRIORITY_NORMAL;
-      case 1:
-        return v1::PRIORITY_HIGH;
-      case 3:
-        return v1::PRIORITY_LOW;
-      default:
-        return Wrong(parameter, *number,
-                     " is out of range, expected 1 (high), 2 (normal) or 3 (low)");
-    }
+    if (*number >= 0 && *number <= 3) return kLevels[*number].second;
+    return Wrong(parameter, *number, " is out of range, expected 1 (high), 2 (normal) or 3 (low)");
   }
   if (const auto* name = std::get_if<absl::string_view>(&parameter.value)) {
-    if (*name == "high") return v1::PRIORITY_HIGH;
-    if (*name == "normal") return v1::PRIORITY_NORMAL;
-    if (*name == "low") return v1::PRIORITY_LOW;
+    for (const auto& [known, level] : kLevels) {
+      if (*name == known && !known.empty()) return level;
+    }
     return Wrong(parameter, Quoted(*name), " is unknown, expected high, normal or low");
   }
   return Wrong(parameter, "expected a number or a string, found ", KindOf(parameter));
@@ -81,6 +77,11 @@ absl::StatusOr<absl::Duration> ReadTimeout(const InferParameter& parameter) {
 absl::StatusOr<bool> ReadBool(const InferParameter& parameter) {
   if (const bool* const value = std::get_if<bool>(&parameter.value)) return *value;
   return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
+}
+
+absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter) {
+  if (const auto* value = std::get_if<absl::string_view>(&parameter.value)) return *value;
+  return Wrong(parameter, "expected a string, found ", KindOf(parameter));
 }
 
 }  // namespace
@@ -144,11 +145,6 @@ absl::Status ReadField(const InferParameter& parameter, google::protobuf::Messag
   }
   fields.SetInt32(request, field, static_cast<int32_t>(*number));
   return absl::OkStatus();
-}
-
-absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter) {
-  if (const auto* value = std::get_if<absl::string_view>(&parameter.value)) return *value;
-  return Wrong(parameter, "expected a string, found ", KindOf(parameter));
 }
 
 absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known) {

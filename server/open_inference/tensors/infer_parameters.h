@@ -29,7 +29,6 @@ bool IsCommonParameter(absl::string_view name);
 // Sets the field of the request that has the parameter's name: a bool, an int32, a float or
 // an enum by its name.
 absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request);
-absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter);
 
 // The error of a parameter that the call does not have. `known` names those that it has, "" if
 // there are none but the common ones.

@@ -20,7 +20,6 @@
 #include "models/model.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/open_inference/tensors/datatype.h"
-#include "server/open_inference/tensors/infer_parameters.h"
 
 namespace sru::server::open_inference {
 
@@ -112,17 +111,10 @@ Output LengthsOutput(Output::Default comes = Output::kComes) {
   return output;
 }
 
-// A parameter that is a field of the request, by default one of the same name with a bool or a
-// number.
-struct TaskParameter {
-  const char* name = "";
-  absl::Status (*read)(const InferParameter& parameter,
-                       google::protobuf::Message* request) = ReadField;
-};
-
 struct TaskTensors {
   std::vector<Output> outputs;
-  std::vector<TaskParameter> parameters;  // besides those that every task has
+  // Besides those that every task has: fields of the request of the same names (ReadField()).
+  std::vector<absl::string_view> parameters;
   std::unique_ptr<TaskInputs> (*make_inputs)() = nullptr;
   // Sets what the wanted outputs need, if the call does not always give it.
   void (*prepare)(const InferCall& call, google::protobuf::Message* request) = nullptr;

@@ -1,5 +1,6 @@
 #include "server/open_inference/tensors/tensor_values.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -36,35 +37,43 @@ absl::Status WrongSize(const TensorValues& values, int64_t expected) {
                " for shape ", ShapeText(*values.input), " of ", values.input->datatype);
 }
 
-absl::Status WrongCount(const TensorValues& values, absl::string_view field, int64_t expected) {
-  return Wrong(values, "contents.", field, " has another number of values than shape ",
-               ShapeText(*values.input), " has elements, expected ", expected);
-}
-
-absl::Status BrokenContents(const TensorValues& values) {
-  return Wrong(values, "the bytes of its contents are not a valid InferTensorContents");
-}
-
-// Calls take(reader) for each value of `field`, whose values are of the kind `element`, packed or
-// not, until it is false. False if the contents are no message. Values of other fields are passed
+// Calls take(reader) for each of the `count` values of the typed contents, which are of the kind
+// `element`, packed or not, and take at least `least` bytes each. Values of other fields are passed
 // over.
 template <typename TakeValue>
-bool ForEachNumber(absl::string_view contents, int field, WireKind element, const TakeValue& take) {
+absl::Status ReadTyped(const TensorValues& values, int field, WireKind element, int64_t count,
+                       size_t least, const TakeValue& take) {
+  const absl::string_view contents = values.input->contents;
+  const auto wrong_count = [&] {
+    return Wrong(values, "contents.", Contents::descriptor()->FindFieldByNumber(field)->name(),
+                 " has another number of values than shape ", ShapeText(*values.input),
+                 " has elements, expected ", count);
+  };
+  if (static_cast<uint64_t>(count) > contents.size() / least) return wrong_count();
+  int64_t found = 0;
+  const auto take_one = [&](WireReader& reader) {
+    if (++found <= count) take(reader);
+    return found <= count;
+  };
   WireReader reader(contents);
-  while (reader.Next()) {
+  bool is_good = true;
+  while (is_good && reader.Next()) {
     if (reader.tag() == WireTag(field, element)) {
-      if (!take(reader)) return true;
+      if (!take_one(reader)) return wrong_count();
     } else if (reader.tag() == WireTag(field, kWireBytes)) {
       WireReader packed(reader.Bytes());
       while (packed.ok() && !packed.at_end()) {
-        if (!take(packed)) return true;
+        if (!take_one(packed)) return wrong_count();
       }
-      if (!packed.ok()) return false;
+      is_good = packed.ok();
     } else {
       reader.Skip();
     }
   }
-  return reader.ok();
+  if (!is_good || !reader.ok()) {
+    return Wrong(values, "the bytes of its contents are not a valid InferTensorContents");
+  }
+  return found == count ? absl::OkStatus() : wrong_count();
 }
 
 absl::StatusOr<std::vector<absl::string_view>> ReadRawStrings(const TensorValues& values,
@@ -100,30 +109,6 @@ absl::StatusOr<std::vector<absl::string_view>> ReadRawStrings(const TensorValues
   return strings;
 }
 
-absl::StatusOr<std::vector<absl::string_view>> ReadTypedStrings(const TensorValues& values,
-                                                                int64_t count) {
-  std::vector<absl::string_view> strings;
-  const absl::string_view contents = values.input->contents;
-  // Each takes two bytes at least.
-  if (static_cast<uint64_t>(count) <= contents.size() / 2) strings.reserve(count);
-  WireReader reader(contents);
-  while (reader.Next()) {
-    if (reader.tag() != WireTag(Contents::kBytesContentsFieldNumber, kWireBytes)) {
-      reader.Skip();
-      continue;
-    }
-    if (static_cast<int64_t>(strings.size()) == count) {
-      return WrongCount(values, "bytes_contents", count);
-    }
-    strings.push_back(reader.Bytes());
-  }
-  if (!reader.ok()) return BrokenContents(values);
-  if (static_cast<int64_t>(strings.size()) != count) {
-    return WrongCount(values, "bytes_contents", count);
-  }
-  return strings;
-}
-
 template <typename Integer>
 absl::StatusOr<std::vector<int64_t>> ReadRawIntegers(const TensorValues& values, int64_t count) {
   if (values.raw.size() != static_cast<uint64_t>(count) * sizeof(Integer)) {
@@ -134,25 +119,6 @@ absl::StatusOr<std::vector<int64_t>> ReadRawIntegers(const TensorValues& values,
     Integer value = 0;
     std::memcpy(&value, values.raw.data() + i * sizeof(value), sizeof(value));
     integers[i] = value;
-  }
-  return integers;
-}
-
-absl::StatusOr<std::vector<int64_t>> ReadTypedIntegers(const TensorValues& values, int64_t count,
-                                                       int field, absl::string_view field_name) {
-  const absl::string_view contents = values.input->contents;
-  if (static_cast<uint64_t>(count) > contents.size()) return WrongCount(values, field_name, count);
-  std::vector<int64_t> integers;
-  integers.reserve(count);
-  bool too_many = false;
-  const bool good = ForEachNumber(contents, field, kWireVarint, [&](WireReader& reader) {
-    too_many = static_cast<int64_t>(integers.size()) == count;
-    if (!too_many) integers.push_back(static_cast<int64_t>(reader.Varint()));
-    return !too_many;
-  });
-  if (!good) return BrokenContents(values);
-  if (too_many || static_cast<int64_t>(integers.size()) != count) {
-    return WrongCount(values, field_name, count);
   }
   return integers;
 }
@@ -204,7 +170,12 @@ absl::StatusOr<int64_t> NumElements(const TensorValues& values) {
 absl::StatusOr<std::vector<absl::string_view>> ReadStrings(const TensorValues& values) {
   SRU_RETURN_UNLESS_OK(CheckDatatype(values, "BYTES"));
   SRU_ASSIGN_OR_RETURN(const int64_t count, NumElements(values));
-  return values.is_raw ? ReadRawStrings(values, count) : ReadTypedStrings(values, count);
+  if (values.is_raw) return ReadRawStrings(values, count);
+  std::vector<absl::string_view> strings;
+  SRU_RETURN_UNLESS_OK(
+      ReadTyped(values, Contents::kBytesContentsFieldNumber, kWireBytes, count, /*least=*/2,
+                [&strings](WireReader& reader) { strings.push_back(reader.Bytes()); }));
+  return strings;
 }
 
 absl::StatusOr<std::vector<absl::string_view>> ReadTexts(const TensorValues& values) {
@@ -228,10 +199,14 @@ absl::StatusOr<std::vector<int64_t>> ReadIntegers(const TensorValues& values) {
     return is_long ? ReadRawIntegers<int64_t>(values, count)
                    : ReadRawIntegers<int32_t>(values, count);
   }
-  return is_long
-             ? ReadTypedIntegers(values, count, Contents::kInt64ContentsFieldNumber,
-                                 "int64_contents")
-             : ReadTypedIntegers(values, count, Contents::kIntContentsFieldNumber, "int_contents");
+  std::vector<int64_t> integers;
+  integers.reserve(std::min<size_t>(count, values.input->contents.size()));
+  SRU_RETURN_UNLESS_OK(ReadTyped(
+      values, is_long ? Contents::kInt64ContentsFieldNumber : Contents::kIntContentsFieldNumber,
+      kWireVarint, count, /*least=*/1, [&integers](WireReader& reader) {
+        integers.push_back(static_cast<int64_t>(reader.Varint()));
+      }));
+  return integers;
 }
 
 absl::StatusOr<absl::string_view> ReadFloats(const TensorValues& values, std::string* storage) {
@@ -242,25 +217,13 @@ absl::StatusOr<absl::string_view> ReadFloats(const TensorValues& values, std::st
     if (static_cast<int64_t>(values.raw.size()) != bytes) return WrongSize(values, bytes);
     return values.raw;
   }
-  const absl::string_view contents = values.input->contents;
-  if (static_cast<uint64_t>(bytes) > contents.size()) {
-    return WrongCount(values, "fp32_contents", count);
-  }
   storage->clear();
-  storage->reserve(bytes);
-  bool too_many = false;
-  const bool good = ForEachNumber(contents, Contents::kFp32ContentsFieldNumber, kWireFixed32,
-                                  [&](WireReader& reader) {
-                                    too_many = static_cast<int64_t>(storage->size()) == bytes;
-                                    if (too_many) return false;
-                                    const absl::string_view value = reader.Fixed32();
-                                    storage->append(value.data(), value.size());
-                                    return true;
-                                  });
-  if (!good) return BrokenContents(values);
-  if (too_many || static_cast<int64_t>(storage->size()) != bytes) {
-    return WrongCount(values, "fp32_contents", count);
-  }
+  storage->reserve(std::min<size_t>(bytes, values.input->contents.size()));
+  SRU_RETURN_UNLESS_OK(ReadTyped(values, Contents::kFp32ContentsFieldNumber, kWireFixed32, count,
+                                 sizeof(float), [storage](WireReader& reader) {
+                                   const absl::string_view value = reader.Fixed32();
+                                   storage->append(value.data(), value.size());
+                                 }));
   return absl::string_view(*storage);
 }
 

@@ -185,7 +185,7 @@ Task Answer() {
           Output::kOnRequest),
       AnswerOutput("start", [](const v1::SpanAnswer& best) { return best.start_char(); }),
       AnswerOutput("end", [](const v1::SpanAnswer& best) { return best.end_char(); })};
-  tensors.parameters = {{"max_answer_tokens"}, {"unknown"}};
+  tensors.parameters = {"max_answer_tokens", "unknown"};
   tensors.make_inputs = MakeQueryInputs;
   Task task =
       TaskOf<AnswerCall>(calls::MethodId::kAnswer, {models::Task::kReader}, std::move(tensors));

@@ -88,7 +88,7 @@ Task Classify() {
       open_inference::ValueOutput<v1::Classification>(
           "label_ids", [](const v1::Classification& one) { return one.labels(0).index(); },
           open_inference::Output::kOnRequest)};
-  tensors.parameters = {{"truncate"}, {"unknown"}};
+  tensors.parameters = {"truncate", "unknown"};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ClassifyRequest>;
   tensors.prepare = [](const open_inference::InferCall& call, google::protobuf::Message* request) {
     // Without sizes an output is about the best label alone.

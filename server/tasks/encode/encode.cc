@@ -1,15 +1,12 @@
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/stack_spec.h"
 #include "server/calls/kinds/quick_refusal.h"
 #include "server/calls/kinds/task_call.h"
-#include "server/calls/messages/wire_pooling.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/encode/encoding.h"
@@ -87,22 +84,6 @@ class EncodeCall final
   bool normalize_ = false;
 };
 
-absl::Status ReadPooling(const open_inference::InferParameter& parameter,
-                         google::protobuf::Message* request) {
-  SRU_ASSIGN_OR_RETURN(const absl::string_view name, open_inference::ReadString(parameter));
-  std::string known;
-  for (const kernels::Pooling pooling : kernels::kAllPoolings) {
-    const char* const candidate = kernels::PoolingName(pooling);
-    if (name == candidate) {
-      static_cast<v1::EncodeRequest*>(request)->set_pooling(calls::ToProto(pooling));
-      return absl::OkStatus();
-    }
-    absl::StrAppend(&known, known.empty() ? "" : ", ", candidate);
-  }
-  return InvalidArgument("parameters[pooling]: ", open_inference::Quoted(name),
-                         " is unknown, expected one of ", known);
-}
-
 open_inference::Output EncodingOutput() {
   open_inference::Output output;
   output.name = "encoding";
@@ -134,7 +115,7 @@ Task Encode() {
   open_inference::TaskTensors tensors;
   tensors.outputs = {EncodingOutput(), open_inference::LengthsOutput<v1::Encoding>(
                                            open_inference::Output::kComesWithTokens)};
-  tensors.parameters = {{"pooling", ReadPooling}, {"normalize"}, {"truncate"}, {"unknown"}};
+  tensors.parameters = {"pooling", "normalize", "truncate", "unknown"};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::EncodeRequest>;
   tensors.prepare = [](const open_inference::InferCall& /*call*/,
                        google::protobuf::Message* request) {

@@ -140,16 +140,15 @@ class EncodeStreamCall final : public calls::Call {
     SRU_RETURN_UNLESS_OK(FindModel(start.model(), start.version()));
     idle_model_ = served_;
     SRU_RETURN_UNLESS_OK(CheckModel(model()));
-    absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(start.output_format());
-    if (!format.ok()) return InStart(format.status());
-    format_ = *format;
-    const absl::StatusOr<batching::Priority> priority = PriorityOf(start.priority());
-    if (!priority.ok()) return InStart(priority.status());
-    priority_ = *priority;
-    const absl::StatusOr<models::UnknownUse> unknown =
-        calls::ParseUnknown(start.unknown(), model());
-    if (!unknown.ok()) return InStart(unknown.status());
-    unknown_ = *unknown;
+    const absl::Status status = ReadStart(start);
+    if (!absl::IsInvalidArgument(status)) return status;
+    return InvalidArgument("start.", status.message());
+  }
+
+  absl::Status ReadStart(const v1::EncodeStreamStart& start) {
+    SRU_ASSIGN_OR_RETURN(format_, ParseOutputFormat(start.output_format()));
+    SRU_ASSIGN_OR_RETURN(priority_, PriorityOf(start.priority()));
+    SRU_ASSIGN_OR_RETURN(unknown_, calls::ParseUnknown(start.unknown(), model()));
     normalize_ = start.normalize();
     layers_ = static_cast<int>(model().spec().layers.size());
     width_ = model().spec().output_size();
@@ -157,8 +156,9 @@ class EncodeStreamCall final : public calls::Call {
     SRU_RETURN_UNLESS_OK(Reserve(&held_, StateBytes()));
     if (!start.state().empty()) {
       models::SequenceState sequence;
-      absl::Status status = model().state_codec().Decode(start.state(), &sequence);
-      if (!status.ok()) return InStart(status, "state: ");
+      const absl::Status status = model().state_codec().Decode(start.state(), &sequence);
+      if (absl::IsInvalidArgument(status)) return InvalidArgument("state: ", status.message());
+      if (!status.ok()) return status;
       const std::vector<float>& values = sequence.state.values;
       if (!values.empty()) {
         state_ = NewState();
@@ -167,11 +167,6 @@ class EncodeStreamCall final : public calls::Call {
     }
     has_started_ = true;
     return absl::OkStatus();
-  }
-
-  static absl::Status InStart(const absl::Status& status, absl::string_view field = "") {
-    if (!absl::IsInvalidArgument(status)) return status;
-    return InvalidArgument("start.", field, status.message());
   }
 
   static absl::Status CheckModel(const models::Model& model) {
@@ -251,20 +246,8 @@ class EncodeStreamCall final : public calls::Call {
     return absl::OkStatus();
   }
 
-  static const char* FormName(v1::Sequence::InputCase form) {
-    switch (form) {
-      case v1::Sequence::kText:
-        return "text";
-      case v1::Sequence::kTokens:
-        return "tokens";
-      case v1::Sequence::kTokenIds:
-        return "token_ids";
-      case v1::Sequence::kFeatures:
-        return "features";
-      case v1::Sequence::INPUT_NOT_SET:
-        break;
-    }
-    return "";
+  static std::string FormName(v1::Sequence::InputCase form) {
+    return std::string(v1::Sequence::descriptor()->FindFieldByNumber(form)->name());
   }
 
   // On a worker's thread, or that of a Cancel().

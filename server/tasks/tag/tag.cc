@@ -130,7 +130,7 @@ Task Tag() {
   tensors.outputs = {TokenOutput("label_ids", &v1::TagLabel::index),
                      TokenOutput("probabilities", &v1::TagLabel::probability),
                      open_inference::LengthsOutput<v1::Tagging>()};
-  tensors.parameters = {{"truncate"}, {"unknown"}};
+  tensors.parameters = {"truncate", "unknown"};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TagRequest>;
   Task task = TaskOf<TagCall>(calls::MethodId::kTag, {models::Task::kTagger}, std::move(tensors));
   task.refuse = calls::RefuseQuickly<v1::TagRequest>;

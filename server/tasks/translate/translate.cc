@@ -206,8 +206,8 @@ Task Translate() {
         if (translation.hypotheses().empty()) return {};
         return translation.hypotheses(0).text();
       })};
-  tensors.parameters = {{"beam_size"}, {"max_length_factor"}, {"max_new_tokens"},
-                        {"truncate"},  {"unknown"},           {"word_penalty"}};
+  tensors.parameters = {"beam_size", "max_length_factor", "max_new_tokens",
+                        "truncate",  "unknown",           "word_penalty"};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TranslateRequest>;
   Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, {models::Task::kTranslator},
                                     std::move(tensors));
