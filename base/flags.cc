@@ -84,6 +84,7 @@ Flags::Flag* Flags::AddFlag(absl::string_view name, std::string default_text,
   if (environment_ == Environment::kAll) {
     flag.variable = absl::StrCat(kPrefix, absl::AsciiStrToUpper(name));
   }
+  if (environment_ == Environment::kSame) flag.variable = flag.name;
   flags_.push_back(std::move(flag));
   return &flags_.back();
 }
@@ -213,7 +214,7 @@ absl::StatusOr<std::vector<std::string>> Flags::Parse(const std::vector<std::str
     if (values.empty()) {
       const char* const value =
           flag.variable.empty() ? nullptr : std::getenv(flag.variable.c_str());
-      if (value == nullptr || (*value == '\0' && environment_ == Environment::kNamed)) continue;
+      if (value == nullptr || (*value == '\0' && environment_ != Environment::kAll)) continue;
       source = flag.variable;
       values = {value};
     }

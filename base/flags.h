@@ -50,6 +50,7 @@ class Flags {
   enum class Environment {
     kNamed,  // only the variables that Variable() names; an empty one counts as not set
     kAll,    // every flag has the variable SRU_ + its name in upper case
+    kSame,   // every flag is a variable of its own name, which is not set if it is empty
   };
 
   // A flag that was given, and not with the text of its default.

@@ -79,7 +79,7 @@ server/calls/bounds      | server/base base proto                               
 server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2250 1050
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
-server/tracing           | server/telemetry server/batching/queue server/base base proto      | absl boost grpc protobuf | 1150 500
+server/tracing           | server/telemetry server/base base proto                            | absl boost grpc protobuf | 1050 500
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1500 1150
                          | server/base models base                                            |
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3500 1200

@@ -234,8 +234,7 @@ int Main(int argc, char** argv) {
   // Before anything is logged: an error, too, is written in the format that was asked for.
   SetLogOptions(options.logging.lines);
   for (const std::string& warning : flags.UnknownVariables(environ)) LogWarning(warning);
-  absl::StatusOr<tracing::TracingOptions> tracing = tracing::ReadTracingOptions(
-      [](const char* name) -> const char* { return std::getenv(name); });
+  absl::StatusOr<tracing::TracingOptions> tracing = tracing::ReadTracingOptions();
   if (options.check_config) {
     std::vector<absl::Status> errors = flags.errors();
     if (!tracing.ok()) errors.push_back(tracing.status());
@@ -265,7 +264,7 @@ int Main(int argc, char** argv) {
   LogStart(options);
   for (const std::string& warning : ExposureWarnings(options)) LogWarning(warning);
   if (options.tracing.enabled()) {
-    LogInfo(absl::StrCat("spans of calls go to ", options.tracing.endpoint));
+    LogInfo(absl::StrCat("spans of calls go to ", options.tracing.endpoint.text));
   }
   if (const std::string notice = ReachNotice(options); !notice.empty()) LogInfo(notice);
   if (absl::Status status = WriteAddressFile(options.address_file, ""); !status.ok()) {

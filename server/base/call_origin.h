@@ -6,13 +6,22 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace sru::server {
 
 namespace callers {
 class Caller;  // server/callers/caller.h
 }  // namespace callers
+
+// The address of a peer(): "127.0.0.1", "::1" or "unix". gRPC's library encodes brackets.
+inline std::string AddressOfPeer(absl::string_view peer) {
+  if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:")) return "unix";
+  return absl::StrReplaceAll(peer.substr(0, peer.rfind(':')),
+                             {{"[", ""}, {"]", ""}, {"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
+}
 
 class CallOrigin {
  public:

@@ -15,9 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "server/base/call_origin.h"
 
 namespace sru::server::http {
 
@@ -120,14 +119,7 @@ struct PageRequest {
   }
 
   // "127.0.0.1", "::1" or "unix".
-  std::string remote_address() const {
-    absl::string_view address = peer;
-    if (!absl::ConsumePrefix(&address, "ipv4:") && !absl::ConsumePrefix(&address, "ipv6:")) {
-      return "unix";
-    }
-    return absl::StrReplaceAll(address.substr(0, address.rfind(':')),
-                               {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
-  }
+  std::string remote_address() const { return AddressOfPeer(peer); }
 
   // "" if it was not sent.
   std::string header(absl::string_view lower_case_name) const {

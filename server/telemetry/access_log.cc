@@ -120,12 +120,7 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   const bool is_kept_error = !ok && MayKeepError(record.status->code());
   if (!taken && !slow && !is_kept_error) return request_id;
   const std::optional<TraceContext> parent = ParseTraceparent(call.FindHeader(kTraceparentHeader));
-  const auto& [trace, span] = record.span;
-  std::string trace_id(parent.has_value() ? parent->trace_id : "");
-  if (span != 0) {
-    trace_id =
-        absl::StrCat(absl::Hex(trace[0], absl::kZeroPad16), absl::Hex(trace[1], absl::kZeroPad16));
-  }
+  const absl::string_view trace_id = parent.has_value() ? parent->trace_id : record.trace_id;
   if (slow || is_kept_error) {
     const RecentCall kept = {clock_.WallNow(),
                              std::string(record.method),
@@ -137,7 +132,7 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
                              record.tokens,
                              record.times,
                              request_id,
-                             trace_id};
+                             std::string(trace_id)};
     if (slow) slow_calls_.Add(kept);
     if (is_kept_error) errors_.Add(kept);
   }
@@ -149,11 +144,9 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   fields.push_back({"peer", peer});
   if (!record.caller.empty()) fields.push_back({"caller", record.caller});
   AppendIds(request_id, parent, &fields);
-  std::string span_id;
-  if (span != 0) {
-    span_id = absl::StrCat(absl::Hex(span, absl::kZeroPad16));
+  if (!record.span_id.empty()) {
     if (!parent.has_value()) fields.push_back({"trace_id", trace_id});
-    fields.push_back({"span_id", span_id});
+    fields.push_back({"span_id", record.span_id});
   }
   if (!record.model.empty()) {
     fields.push_back({"model", record.model});

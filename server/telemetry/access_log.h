@@ -20,7 +20,6 @@
 #ifndef SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
 #define SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -57,11 +56,8 @@ struct CallRecord {
   int64_t sequences = 0;
   int64_t tokens = 0;
   std::optional<CallTimes> times;
-  // Of the call's own span; all 0: it has none.
-  struct {
-    std::array<uint64_t, 2> trace_id{};
-    uint64_t span_id = 0;
-  } span;
+  absl::string_view trace_id;  // of the call's own span; empty: it has none
+  absl::string_view span_id;
   const google::protobuf::Message* request = nullptr;
   bool lasts_as_its_caller_wants = false;  // and so is never slow
 };

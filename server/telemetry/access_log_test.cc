@@ -72,7 +72,7 @@ TEST(AccessLogTest, ASlowCallHasItsStagesAndItsBatch) {
   met.Met(7, 70);
   met.Met(5, 90);
   met.first_step = absl::Milliseconds(4);
-  record.times->Take(met);
+  record.times->Take(met, absl::Now());
   record.times->total = absl::Milliseconds(10);
   ::testing::internal::CaptureStderr();
   const std::string id = log.End(Caller(), "", record);

@@ -15,13 +15,15 @@ struct CallTimes {
   absl::Duration queue;
   absl::Duration compute;
   absl::Duration total;
-  batching::RequestTimes met = {};  // not told to the caller
+  batching::RequestTimes met = {};             // not told to the caller
+  absl::Time computed = absl::InfinitePast();  // that time: never
 
   // What the queue says once the call is computed.
-  void Take(const batching::RequestTimes& times) {
+  void Take(const batching::RequestTimes& times, absl::Time now) {
     queue = times.queue;
     compute = times.compute;
     met = times;
+    computed = now;
   }
   // What is left of the total: to write the answer, and between the steps of Generate and
   // Translate.

@@ -1,43 +1,32 @@
-// CallTrace: what is noted of a call that is sampled, from which its spans are made when it has
-// ended (spans.h).
+// CallTrace: what is noted of a call that is sampled, from which its spans are made when it ends.
 //
 // Not thread-safe: what notes something of a call does so one after the other.
 #ifndef SRU_SERVER_TRACING_CALL_TRACE_H_
 #define SRU_SERVER_TRACING_CALL_TRACE_H_
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/batching/queue/batcher.h"
 #include "server/telemetry/call_times.h"
 
 namespace sru::server::tracing {
 
 class Tracer;
 
-// An id of a span (8 bytes) or one half of a trace's: from a generator of the thread, never 0.
-uint64_t RandomId();
-
-// The stages of a call, or of one message of a stream, from `start` on.
-struct Stages {
-  absl::Time start;
-  telemetry::CallTimes times;
-  // When the results were there; InfinitePast(): there were none, and nothing was queued.
-  absl::Time computed = absl::InfinitePast();
-  batching::BatchRef batch;  // that finished last; none of steps
-};
-
 struct CallTrace {
-  // For what a span may have: more than these are left out.
+  // More of them are left out.
   static constexpr size_t kMostEvents = 64;
   static constexpr size_t kMostStages = 32;
 
+  // Of the call, or of one message of a stream.
+  struct Stages {
+    absl::Time start;
+    telemetry::CallTimes times;
+  };
   struct Event {
     absl::Time time;
     int64_t count = 0;
@@ -56,39 +45,19 @@ struct CallTrace {
   void OnStages(const Stages& of_message) {
     if (stages.size() < kMostStages) stages.push_back(of_message);
   }
-  // As many spans are made of it at most: the call, and each time its stages and their batch.
-  int64_t num_spans() const { return 1 + 5 * static_cast<int64_t>(stages.size()); }
 
   Tracer* tracer = nullptr;
-  std::array<uint64_t, 2> trace_id{};
-  uint64_t span_id = 0;
-  uint64_t parent_id = 0;  // 0: none
+  // Ids are hexadecimal digits, as in a traceparent.
+  std::string trace_id;
+  std::string span_id;
+  std::string parent_id;  // empty: none
   std::string trace_state;
   absl::Time begin;
-
-  // While it runs.
-  absl::Time computed = absl::InfinitePast();
-  batching::BatchRef batch;
   std::vector<Stages> stages;
   std::vector<Event> events;
   const char* progress_unit = "";
   int64_t progress = 0;
   int64_t next_event = 1;
-
-  // At its end (EndTrace()).
-  absl::Time end;
-  std::string method;  // "sru.v1.InferenceService/Classify"
-  std::string http_method;
-  std::string http_route;
-  absl::StatusCode code = absl::StatusCode::kOk;
-  std::string error;  // of errors that are not the caller's
-  std::string request_id;
-  std::string caller;
-  std::string client_address;
-  std::string model;
-  int64_t version = 0;
-  int64_t sequences = 0;
-  int64_t tokens = 0;
 };
 
 }  // namespace sru::server::tracing

@@ -5,25 +5,22 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "opentelemetry/trace.pb.h"
 #include "server/tracing/tracing_options.h"
 
 namespace sru::server::tracing {
 
-// What became of a message.
-struct Sent {
-  // kUnavailable: another try may help, after RetryAfterOf() (server/base/retry.h) if it is said.
-  absl::Status status;
-  int64_t rejected_spans = 0;  // of a message that was taken
-};
-
-// Gives up at the time that `deadline` returns, by SteadyNow(), which is asked every now and then.
+// When to give up, by SteadyNow(); it is asked every now and then.
 using Deadline = std::function<absl::Time()>;
-using Sender = std::function<Sent(const opentelemetry::proto::ExportTraceServiceRequest& request,
-                                  const Deadline& deadline)>;
+
+// Sends the bytes of an ExportTraceServiceRequest and returns how many of its spans the collector
+// has rejected. kUnavailable: another try may help, after RetryAfterOf() (server/base/retry.h) if
+// that is said.
+using Sender =
+    std::function<absl::StatusOr<int64_t>(const std::string& request, const Deadline& deadline)>;
 
 // `options` must outlive it.
 Sender MakeSender(const TracingOptions& options);

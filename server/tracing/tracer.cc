@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <optional>
-#include <random>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/strip.h"
+#include "base/build_info.h"
 #include "google/protobuf/arena.h"
+#include "opentelemetry/trace.pb.h"
 #include "server/base/log.h"
 #include "server/base/retry.h"
 #include "server/telemetry/trace_context.h"
@@ -17,126 +19,85 @@
 namespace sru::server::tracing {
 namespace {
 
+using opentelemetry::proto::ScopeSpans;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 constexpr size_t kMostTraceState = 512;  // a caller's longer one is dropped, as the standard allows
-constexpr size_t kMostErrorLength = 300;
 
-uint64_t ReadHex(absl::string_view digits) {
-  uint64_t value = 0;
-  static_cast<void>(absl::SimpleHexAtoi(digits, &value));
-  return value;
-}
-
-bool IsPrintable(absl::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-}
-
-// "10.0.0.1" of "ipv4:10.0.0.1:4711", "::1" of "ipv6:[::1]:4711".
-std::string ClientAddress(const std::string& peer) {
-  absl::string_view address = telemetry::AccessLog::AddressOf(peer);
-  if (absl::ConsumePrefix(&address, "ipv4:")) return std::string(address);
-  if (absl::ConsumePrefix(&address, "ipv6:[")) absl::ConsumeSuffix(&address, "]");
-  return std::string(address);
-}
-
-// What is the server's fault or lack, by the conventions for servers of calls; only this marks a
-// span as an error, since the message of any other may quote the request.
-bool IsServersError(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDataLoss:
-      return true;
-    default:
-      return false;
+// The bytes of an ExportTraceServiceRequest.
+std::string MakeRequest(const TracingOptions& options, const std::string& spans) {
+  opentelemetry::proto::ExportTraceServiceRequest request;
+  auto* const of_server = request.add_resource_spans();
+  for (const auto& [key, value] : options.resource) {
+    auto* const attribute = of_server->mutable_resource()->add_attributes();
+    attribute->set_key(key);
+    attribute->mutable_value()->set_string_value(value);
   }
+  ScopeSpans scope;
+  scope.mutable_scope()->set_name("sru_server");
+  scope.mutable_scope()->set_version(BuildVersion());
+  of_server->add_scope_spans(scope.SerializeAsString() + spans);
+  return request.SerializeAsString();
 }
 
 }  // namespace
-
-uint64_t RandomId() {
-  // SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
-  thread_local uint64_t state = [] {
-    std::random_device device;
-    return uint64_t{device()} << 32 | device();
-  }();
-  uint64_t mixed = state += 0x9e3779b97f4a7c15;
-  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-  mixed ^= mixed >> 31;
-  return mixed == 0 ? 1 : mixed;
-}
 
 Tracer::Tracer(const TracingOptions& options, const Clock* clock, Sender sender)
     : options_(options),
       clock_(*clock),
       sampled_below_(static_cast<uint64_t>(std::ldexp(options.ratio, 63))),
       send_(sender != nullptr ? std::move(sender) : MakeSender(options_)),
-      writer_(options_, clock),
       thread_([this] { Run(); }) {}
 
 std::unique_ptr<CallTrace> Tracer::Begin(const CallOrigin& call, absl::Time now) {
   const std::optional<telemetry::TraceContext> parent =
       telemetry::ParseTraceparent(call.FindHeader(telemetry::kTraceparentHeader));
-  const uint64_t low = parent.has_value() ? ReadHex(parent->trace_id.substr(16)) : RandomId();
+  uint64_t low = 0;
+  if (!parent.has_value() || !absl::SimpleHexAtoi(parent->trace_id.substr(16), &low)) {
+    low = RandomId();
+  }
   const bool sampled =
       parent.has_value() && options_.parent_based ? parent->sampled : low >> 1 < sampled_below_;
   if (!sampled) return nullptr;
   auto trace = std::make_unique<CallTrace>();
   trace->tracer = this;
-  trace->trace_id = {parent.has_value() ? ReadHex(parent->trace_id.substr(0, 16)) : RandomId(),
-                     low};
-  trace->span_id = RandomId();
+  trace->trace_id = HexOf(RandomId()) + HexOf(low);
+  trace->span_id = HexOf(RandomId());
   trace->begin = now;
-  if (parent.has_value()) {
-    trace->parent_id = ReadHex(parent->parent_id);
-    const absl::string_view state = call.FindHeader("tracestate");
-    if (state.size() <= kMostTraceState && IsPrintable(state)) {
-      trace->trace_state = std::string(state);
-    }
+  if (!parent.has_value()) return trace;
+  trace->trace_id = std::string(parent->trace_id);
+  trace->parent_id = std::string(parent->parent_id);
+  const absl::string_view state = call.FindHeader("tracestate");
+  if (state.size() <= kMostTraceState &&
+      std::all_of(state.begin(), state.end(), absl::ascii_isprint)) {
+    trace->trace_state = std::string(state);
   }
   return trace;
 }
 
-void Tracer::End(std::unique_ptr<CallTrace> trace, const CallOrigin& call, absl::string_view method,
+void Tracer::End(CallTrace* trace, const CallOrigin& call, absl::string_view method,
                  absl::string_view request_id, const telemetry::CallRecord& record) {
-  trace->end = clock_.Now();
-  trace->method = std::string(method);
-  const auto [http_method, http_route] = call.http_route();
-  trace->http_method = std::string(http_method);
-  trace->http_route = std::string(http_route);
-  trace->code = record.status->code();
-  if (IsServersError(trace->code)) {
-    trace->error = std::string(record.status->message().substr(0, kMostErrorLength));
-  }
-  trace->request_id = std::string(request_id);
-  trace->caller = std::string(record.caller);
-  trace->client_address = ClientAddress(call.peer());
-  trace->model = std::string(record.model);
-  trace->version = record.version;
-  trace->sequences = record.sequences;
-  trace->tokens = record.tokens;
   if (trace->stages.empty() && record.times.has_value() &&
       record.times->tokenize > absl::ZeroDuration()) {
-    trace->OnStages({trace->begin, *record.times, trace->computed, trace->batch});
-    trace->stages.back().times.total = trace->end - trace->begin;
+    trace->OnStages({trace->begin, *record.times});
+    trace->stages.back().times.total = clock_.Now() - trace->begin;
   }
-  const int64_t spans = trace->num_spans();
-  bool wakes = false;
   {
+    // The call, and each time its stages and their batch.
+    const int64_t most = 1 + 5 * static_cast<int64_t>(trace->stages.size());
     const MutexLock lock(&mutex_);
-    if (stopping_ || queued_spans_ + spans > options_.max_queue_spans) {
-      (stopping_ ? counts_.dropped_shutdown : counts_.dropped_queue_full) += spans;
+    if (stopping_ || queued_spans_ + most > options_.max_queue_spans) {
+      (stopping_ ? counts_.dropped_shutdown : counts_.dropped_queue_full) += most;
       return;
     }
-    wakes = queued_spans_ < options_.max_batch_spans &&
-            queued_spans_ + spans >= options_.max_batch_spans;
-    queued_spans_ += spans;
-    queue_.push_back(std::move(trace));
   }
-  if (wakes) changed_.Signal();
+  google::protobuf::Arena arena;  // for a hundred small parts
+  auto& spans = *google::protobuf::Arena::CreateMessage<ScopeSpans>(&arena);
+  MakeSpans(*trace, call, method, request_id, record, &spans);
+  const MutexLock lock(&mutex_);
+  queue_.emplace_back(spans.SerializeAsString(), spans.spans_size());
+  queued_spans_ += spans.spans_size();
+  if (queued_spans_ >= options_.max_batch_spans) changed_.Signal();
 }
 
 void Tracer::Stop(absl::Duration timeout) {
@@ -154,70 +115,61 @@ telemetry::SpanCounts Tracer::counts() const {
   return counts_;
 }
 
-void Tracer::Run() {
-  absl::Time next = clock_.Now() + options_.max_delay;
-  while (true) {
-    std::vector<std::unique_ptr<CallTrace>> calls;
-    {
-      const MutexLock lock(&mutex_);
-      while (!stopping_ && queued_spans_ < options_.max_batch_spans && clock_.Now() < next) {
-        changed_.WaitFor(&mutex_, next - clock_.Now());
-      }
-      int64_t spans = 0;
-      size_t count = 0;
-      while (count < queue_.size() && spans < options_.max_batch_spans) {
-        spans += queue_[count++]->num_spans();
-      }
-      std::move(queue_.begin(), queue_.begin() + count, std::back_inserter(calls));
-      queue_.erase(queue_.begin(), queue_.begin() + count);
-      queued_spans_ -= spans;
-      if (stopping_ && (calls.empty() || clock_.Now() >= stop_at_)) {
-        counts_.dropped_shutdown += spans + queued_spans_;
-        return;
-      }
-    }
-    if (!calls.empty()) Export(calls);
-    next = clock_.Now() + options_.max_delay;
+bool Tracer::WaitUntil(absl::Time end, int64_t spans) {
+  while (!stopping_ && queued_spans_ < spans && clock_.Now() < end) {
+    changed_.WaitFor(&mutex_, end - clock_.Now());
   }
-}
-
-bool Tracer::Sleep(absl::Duration duration) {
-  const absl::Time end = clock_.Now() + duration;
-  const MutexLock lock(&mutex_);
-  while (!stopping_ && clock_.Now() < end) changed_.WaitFor(&mutex_, end - clock_.Now());
   return !stopping_;
 }
 
-void Tracer::Export(const std::vector<std::unique_ptr<CallTrace>>& calls) {
-  Sent sent;
-  int64_t spans = 0;
+void Tracer::Run() {
+  while (true) {
+    std::string spans;
+    int64_t count = 0;
+    {
+      const MutexLock lock(&mutex_);
+      WaitUntil(clock_.Now() + options_.max_delay, options_.max_batch_spans);
+      auto call = queue_.begin();
+      for (; call != queue_.end() && count < options_.max_batch_spans; ++call) {
+        spans += call->first;
+        count += call->second;
+      }
+      queue_.erase(queue_.begin(), call);
+      queued_spans_ -= count;
+      if (stopping_ && (count == 0 || clock_.Now() >= stop_at_)) {
+        counts_.dropped_shutdown += count + queued_spans_;
+        return;
+      }
+    }
+    if (count > 0) Export(spans, count);
+  }
+}
+
+void Tracer::Export(const std::string& spans, int64_t count) {
+  absl::StatusOr<int64_t> rejected(absl::UnknownError(""));
   try {
-    google::protobuf::Arena arena;
-    auto& request =
-        *google::protobuf::Arena::CreateMessage<opentelemetry::proto::ExportTraceServiceRequest>(
-            &arena);
-    writer_.Write(calls, &request);
-    spans = request.resource_spans(0).scope_spans(0).spans_size();
+    const std::string request = MakeRequest(options_, spans);
     absl::Duration growing = absl::Seconds(1);
     for (int attempt = 1;; ++attempt, growing *= 2) {
       const absl::Time end = clock_.Now() + options_.timeout;
-      sent = send_(request, [this, end] {
+      rejected = send_(request, [this, end] {
         const MutexLock lock(&mutex_);
         return std::min(end, stop_at_);
       });
-      if (!absl::IsUnavailable(sent.status) || attempt == kMostAttempts) break;
-      Note(sent.status);
-      const absl::Duration wait = RetryAfterOf(sent.status).value_or(growing);
-      if (!Sleep(std::min(wait, kMostWait))) break;
+      if (!absl::IsUnavailable(rejected.status()) || attempt == kMostAttempts) break;
+      Note(rejected.status());
+      const absl::Duration wait = RetryAfterOf(rejected.status()).value_or(growing);
+      const MutexLock lock(&mutex_);
+      if (!WaitUntil(clock_.Now() + std::min(wait, kMostWait), kNever)) break;
     }
   } catch (const std::exception& error) {  // memory, or a socket that the system did not give
-    sent.status = absl::InternalError(error.what());
+    rejected = absl::InternalError(error.what());
   }
-  Note(sent.status);
-  const int64_t taken = sent.status.ok() ? spans - std::min(spans, sent.rejected_spans) : 0;
+  Note(rejected.status());
+  const int64_t taken = rejected.ok() ? std::max(int64_t{0}, count - *rejected) : 0;
   const MutexLock lock(&mutex_);
   counts_.exported += taken;
-  counts_.dropped_collector += spans - taken;
+  counts_.dropped_collector += count - taken;
 }
 
 void Tracer::Note(const absl::Status& status) {
@@ -226,7 +178,7 @@ void Tracer::Note(const absl::Status& status) {
   Log(failing_ ? LogLevel::kWarning : LogLevel::kInfo,
       failing_ ? "spans cannot be exported; what does not fit into their queue is dropped"
                : "spans are exported again",
-      {{"collector", options_.endpoint}, {"reason", status.message()}});
+      {{"collector", options_.endpoint.text}, {"reason", status.message()}});
 }
 
 }  // namespace sru::server::tracing

@@ -10,11 +10,13 @@
 #ifndef SRU_SERVER_TRACING_TRACER_H_
 #define SRU_SERVER_TRACING_TRACER_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,10 +29,18 @@
 #include "server/telemetry/metrics.h"
 #include "server/tracing/call_trace.h"
 #include "server/tracing/sender.h"
-#include "server/tracing/spans.h"
 #include "server/tracing/tracing_options.h"
 
+namespace opentelemetry::proto {
+class ScopeSpans;  // opentelemetry/trace.pb.h
+}  // namespace opentelemetry::proto
+
 namespace sru::server::tracing {
+
+// A new id of a span, or one half of a trace's; not 0.
+uint64_t RandomId();
+// 16 digits.
+std::string HexOf(uint64_t id);
 
 class Tracer {
  public:
@@ -44,7 +54,7 @@ class Tracer {
   // Null: the call is not sampled.
   std::unique_ptr<CallTrace> Begin(const CallOrigin& call, absl::Time now);
   // `method` is "SERVICE/METHOD".
-  void End(std::unique_ptr<CallTrace> trace, const CallOrigin& call, absl::string_view method,
+  void End(CallTrace* trace, const CallOrigin& call, absl::string_view method,
            absl::string_view request_id, const telemetry::CallRecord& record);
 
   // Exports what waits, for `timeout` at most, and ends the thread. What comes later is dropped.
@@ -53,23 +63,29 @@ class Tracer {
   telemetry::SpanCounts counts() const;
 
  private:
+  // In spans.cc. Thread-safe.
+  void MakeSpans(const CallTrace& call, const CallOrigin& origin, absl::string_view method,
+                 absl::string_view request_id, const telemetry::CallRecord& record,
+                 opentelemetry::proto::ScopeSpans* spans);
   void Run();
-  void Export(const std::vector<std::unique_ptr<CallTrace>>& calls);
+  void Export(const std::string& spans, int64_t count);
   // What becomes of an attempt; for the log.
   void Note(const absl::Status& status);
-  // Waits; false: the thread is to end.
-  bool Sleep(absl::Duration duration);
+  // Waits until `end`, or until so many spans are queued; false: the thread is to end.
+  bool WaitUntil(absl::Time end, int64_t spans) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TracingOptions options_;
   const Clock& clock_;
   const uint64_t sampled_below_;  // of the upper 63 bits of a trace id's last 64
   const Sender send_;
-  SpanWriter writer_;     // of the thread
-  bool failing_ = false;  // likewise
+  const std::string process_ = HexOf(RandomId());
+  std::array<std::atomic<int64_t>, 4096> written_batches_{};  // [number modulo size]
+  bool failing_ = false;                                      // of the thread
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<std::unique_ptr<CallTrace>> queue_ ABSL_GUARDED_BY(mutex_);
+  // For each call the bytes of a ScopeSpans, and how many spans that are.
+  std::vector<std::pair<std::string, int64_t>> queue_ ABSL_GUARDED_BY(mutex_);
   int64_t queued_spans_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time stop_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

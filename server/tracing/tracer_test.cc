@@ -12,13 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "opentelemetry/trace.pb.h"
 #include "server/base/retry.h"
 #include "tests/testing/notification.h"
 
 namespace sru::server::tracing {
 namespace {
 
-using opentelemetry::proto::ExportTraceServiceRequest;
 using opentelemetry::proto::Span;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -44,20 +44,26 @@ struct Origin final : CallOrigin {
 // What a collector gets.
 class TracerTest : public ::testing::Test {
  protected:
-  void Start(TracingOptions options, std::function<Sent(int attempt)> answer = nullptr) {
-    options.endpoint = "http://collector";
+  using Rejected = absl::StatusOr<int64_t>;
+
+  void Start(TracingOptions options, std::function<Rejected(int attempt)> answer = nullptr) {
+    options.endpoint.text = "http://collector";
     options.resource = {{"service.name", "test"}};
     tracer_ = std::make_unique<Tracer>(
-        options, &clock_,
-        [this, answer](const ExportTraceServiceRequest& request, const Deadline& deadline) {
+        options, &clock_, [this, answer](const std::string& bytes, const Deadline& deadline) {
+          opentelemetry::proto::ExportTraceServiceRequest request;
+          opentelemetry::proto::ScopeSpans spans;
+          EXPECT_TRUE(request.ParseFromString(bytes));
+          EXPECT_TRUE(spans.ParseFromString(request.resource_spans(0).scope_spans(0)));
+          EXPECT_EQ(spans.scope().name(), "sru_server");
           int attempt = 0;
           {
             const MutexLock lock(&mutex_);
-            requests_.push_back(request);
+            spans_.insert(spans_.end(), spans.spans().begin(), spans.spans().end());
             deadline_ = deadline();
             attempt = ++attempts_;
           }
-          return answer == nullptr ? Sent() : answer(attempt);
+          return answer == nullptr ? Rejected(0) : answer(attempt);
         });
   }
 
@@ -73,18 +79,13 @@ class TracerTest : public ::testing::Test {
     record.sequences = 1;
     record.tokens = 7;
     record.times = times;
-    tracer_->End(std::move(trace), origin_, "sru.v1.InferenceService/Classify", "id-1", record);
+    tracer_->End(trace.get(), origin_, "sru.v1.InferenceService/Classify", "id-1", record);
   }
 
   // After Stop().
   std::vector<Span> Spans() {
     const MutexLock lock(&mutex_);
-    std::vector<Span> spans;
-    for (const ExportTraceServiceRequest& request : requests_) {
-      const auto& all = request.resource_spans(0).scope_spans(0).spans();
-      spans.insert(spans.end(), all.begin(), all.end());
-    }
-    return spans;
+    return spans_;
   }
 
   static std::map<std::string, std::string> AttributesOf(const Span& span) {
@@ -100,7 +101,7 @@ class TracerTest : public ::testing::Test {
   RealClock clock_;
   Origin origin_;
   Mutex mutex_;
-  std::vector<ExportTraceServiceRequest> requests_;
+  std::vector<Span> spans_;
   absl::Time deadline_;
   int attempts_ = 0;
   std::unique_ptr<Tracer> tracer_;  // ends before what its thread uses
@@ -148,7 +149,7 @@ TEST_F(TracerTest, IdsDiffer) {
   const auto other = Begin();
   EXPECT_NE(one->trace_id, other->trace_id);
   EXPECT_NE(one->span_id, other->span_id);
-  EXPECT_EQ(one->parent_id, 0u);
+  EXPECT_EQ(one->parent_id, "");
   uint64_t of_thread = 0;
   std::thread([&] { of_thread = RandomId(); }).join();
   EXPECT_NE(of_thread, RandomId());
@@ -177,15 +178,13 @@ TEST_F(TracerTest, ACallIsATreeOfItsStages) {
   Start({});
   auto trace = Begin();
   const absl::Time begin = trace->begin;
-  trace->batch = {17, 4, 40, begin + absl::Milliseconds(3)};
-  trace->computed = begin + absl::Milliseconds(6);
   telemetry::CallTimes times;
   times.tokenize = absl::Milliseconds(1);
   times.queue = absl::Milliseconds(2);
   times.compute = absl::Milliseconds(3);
+  times.computed = begin + absl::Milliseconds(6);
+  times.met.batch = {17, 4, 40, begin + absl::Milliseconds(3)};
   auto other = Begin();  // of the same batch
-  other->batch = trace->batch;
-  other->computed = trace->computed;
   End(std::move(trace), absl::OkStatus(), times);
   End(std::move(other), absl::OkStatus(), times);
   tracer_->Stop(absl::Seconds(5));
@@ -193,7 +192,7 @@ TEST_F(TracerTest, ACallIsATreeOfItsStages) {
   std::vector<std::string> names;
   for (const Span& span : spans) names.push_back(span.name());
   ASSERT_THAT(names, ElementsAre("sru.v1.InferenceService/Classify", "parse and tokenize", "queue",
-                                 "compute", "batch", "write", "sru.v1.InferenceService/Classify",
+                                 "compute", "write", "batch", "sru.v1.InferenceService/Classify",
                                  "parse and tokenize", "queue", "compute", "write"));
   const Span& call = spans[0];
   EXPECT_EQ(call.kind(), Span::SPAN_KIND_SERVER);
@@ -213,7 +212,7 @@ TEST_F(TracerTest, ACallIsATreeOfItsStages) {
     end += 1000000u * static_cast<uint64_t>(i);
     EXPECT_EQ(spans[i].end_time_unix_nano(), end);
   }
-  const Span& batch = spans[4];
+  const Span& batch = spans[5];
   EXPECT_EQ(batch.parent_span_id(), "");
   EXPECT_EQ(AttributesOf(batch)["sru.sequences"], "4");
   EXPECT_EQ(AttributesOf(batch)["sru.tokens"], "40");
@@ -262,7 +261,7 @@ TEST_F(TracerTest, AFullQueueDropsAndCounts) {
       taken.Notify();
       go_on.Wait();
     }
-    return Sent();
+    return Rejected(0);
   });
   End(Begin());
   taken.Wait();  // the thread is busy from now on
@@ -281,10 +280,10 @@ TEST_F(TracerTest, WhatIsRefusedForNowIsSentAgain) {
   testing::Notification done;
   Start(options, [&](int attempt) {
     if (attempt < 3) {
-      return Sent{RetryAfter(absl::UnavailableError("429"), absl::Milliseconds(1)), 0};
+      return Rejected(RetryAfter(absl::UnavailableError("429"), absl::Milliseconds(1)));
     }
     done.Notify();
-    return Sent{absl::OkStatus(), /*rejected_spans=*/1};
+    return Rejected(1);
   });
   End(Begin());
   done.Wait();
@@ -295,7 +294,7 @@ TEST_F(TracerTest, WhatIsRefusedForNowIsSentAgain) {
 }
 
 TEST_F(TracerTest, WhatIsRefusedForGoodIsDroppedAtOnce) {
-  Start({}, [](int /*attempt*/) { return Sent{absl::FailedPreconditionError("HTTP 400"), 0}; });
+  Start({}, [](int /*attempt*/) { return absl::FailedPreconditionError("HTTP 400"); });
   End(Begin());
   tracer_->Stop(absl::Seconds(5));
   EXPECT_EQ(Spans().size(), 1u);
@@ -308,7 +307,7 @@ TEST_F(TracerTest, TheEndWaitsForNoCollector) {
   testing::Notification refused;
   Start(options, [&](int attempt) {
     if (attempt == 1) refused.Notify();
-    return Sent{RetryAfter(absl::UnavailableError("503"), absl::Hours(1)), 0};
+    return RetryAfter(absl::UnavailableError("503"), absl::Hours(1));
   });
   End(Begin());
   refused.Wait();

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -13,11 +14,21 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/build_info.h"
+#include "base/flags.h"
 #include "base/host_port.h"
-#include "server/tracing/call_trace.h"
+#include "base/status.h"
+#include "server/telemetry/request_id.h"
 
 namespace sru::server::tracing {
 namespace {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// The first of two with the same key counts.
+void Add(const std::string& key, const std::string& value, Pairs* pairs) {
+  const auto is_same = [&key](const auto& pair) { return pair.first == key; };
+  if (absl::c_none_of(*pairs, is_same)) pairs->emplace_back(key, value);
+}
 
 // "%2C" becomes ","; nullopt if it is malformed or not printable.
 std::optional<std::string> Decode(absl::string_view text) {
@@ -26,9 +37,7 @@ std::optional<std::string> Decode(absl::string_view text) {
     char c = text[i];
     if (c == '%') {
       const absl::string_view digits = text.substr(i + 1, 2);
-      if (digits.size() < 2 || !std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit)) {
-        return std::nullopt;
-      }
+      if (digits.size() < 2 || !absl::c_all_of(digits, absl::ascii_isxdigit)) return std::nullopt;
       c = absl::HexStringToBytes(digits)[0];
       i += 2;
     }
@@ -38,149 +47,114 @@ std::optional<std::string> Decode(absl::string_view text) {
   return decoded;
 }
 
-// Remembers the first error.
-class Reader {
- public:
-  explicit Reader(const char* (*get)(const char*)) : get_(get) {}
-
-  struct Variable {
-    std::string name;
-    std::string value;  // empty: not set, as the standard has it
-  };
-  Variable Get(const std::string& name) const {
-    const char* const value = get_(name.c_str());
-    return {name, std::string(absl::StripAsciiWhitespace(value == nullptr ? "" : value))};
-  }
-  // What is said of traces goes before what is said of all signals.
-  Variable OfExporter(const std::string& name) const {
-    Variable of_traces = Get("OTEL_EXPORTER_OTLP_TRACES_" + name);
-    return of_traces.value.empty() ? Get("OTEL_EXPORTER_OTLP_" + name) : of_traces;
-  }
-
-  void CheckOneOf(const Variable& from, absl::string_view first, absl::string_view second) {
-    if (from.value.empty() || from.value == first || from.value == second) return;
-    Refuse(from, absl::StrCat(first, " or ", second));
-  }
-
-  void ReadNumber(const Variable& from, int64_t most, absl::string_view unit, int64_t* to) {
-    if (from.value.empty()) return;
-    if (!absl::SimpleAtoi(from.value, to) || *to < 1 || *to > most) {
-      Refuse(from, absl::StrCat("1 to ", most, " ", unit));
+absl::StatusOr<Pairs> ParsePairs(absl::string_view variable, absl::string_view text) {
+  Pairs pairs;
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const size_t equals = std::min(part.find('='), part.size());
+    const std::string key(absl::StripAsciiWhitespace(part.substr(0, equals)));
+    const std::optional<std::string> value =
+        Decode(absl::StripAsciiWhitespace(absl::ClippedSubstr(part, equals + 1)));
+    if (key.empty() || !absl::c_all_of(key, absl::ascii_isgraph) || equals == part.size() ||
+        !value.has_value()) {
+      // The value may be a secret.
+      return InvalidArgument(variable,
+                             ": expected KEY=VALUE,KEY=VALUE with printable ASCII, %2C for a "
+                             "comma, found something else after '",
+                             absl::CHexEscape(key), "'");
     }
+    Add(key, *value, &pairs);
   }
+  return pairs;
+}
 
-  void ReadTime(const Variable& from, absl::Duration* to) {
-    int64_t milliseconds = absl::ToInt64Milliseconds(*to);
-    ReadNumber(from, 3600000, "(milliseconds)", &milliseconds);
-    *to = absl::Milliseconds(milliseconds);
+absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view variable, absl::string_view text) {
+  Endpoint endpoint;
+  endpoint.text = std::string(text);
+  absl::string_view rest = text;
+  endpoint.tls = absl::ConsumePrefix(&rest, "https://");
+  const bool has_scheme = endpoint.tls || absl::ConsumePrefix(&rest, "http://");
+  const absl::string_view authority = rest.substr(0, rest.find('/'));
+  const HostPort place = SplitHostPort(authority).value_or(HostPort());
+  endpoint.host = std::string(place.host);
+  endpoint.port = std::string(place.port.value_or(endpoint.tls ? "443" : "80"));
+  endpoint.authority = absl::StrCat(authority, place.port.has_value() ? "" : ":" + endpoint.port);
+  int port = 0;
+  if (!has_scheme || endpoint.host.empty() || absl::StrContains(endpoint.host, '@') ||
+      !absl::SimpleAtoi(endpoint.port, &port) || port < 1 || port > 65535) {
+    return InvalidArgument(variable,
+                           ": expected http://HOST:PORT or https://HOST:PORT, such as "
+                           "http://collector:4318, or 4317 for gRPC, found '",
+                           text, "'");
   }
-
-  void ReadPairs(const Variable& from, std::vector<std::pair<std::string, std::string>>* pairs) {
-    for (const absl::string_view part : absl::StrSplit(from.value, ',', absl::SkipWhitespace())) {
-      const size_t equals = std::min(part.find('='), part.size());
-      const std::string key(absl::StripAsciiWhitespace(part.substr(0, equals)));
-      const std::optional<std::string> value =
-          Decode(absl::StripAsciiWhitespace(absl::ClippedSubstr(part, equals + 1)));
-      if (key.empty() || !std::all_of(key.begin(), key.end(), absl::ascii_isgraph) ||
-          equals == part.size() || !value.has_value()) {
-        // The value may be a secret.
-        Refuse({from.name, key}, "KEY=VALUE,KEY=VALUE with printable ASCII, %2C for a comma");
-        return;
-      }
-      pairs->emplace_back(key, *value);
-    }
+  endpoint.path = std::string(rest.substr(authority.size()));
+  if (!absl::StrContains(variable, "TRACES")) {
+    endpoint.path = absl::StrCat(absl::StripSuffix(endpoint.path, "/"), "/v1/traces");
+  } else if (endpoint.path.empty()) {
+    endpoint.path = "/";
   }
+  return endpoint;
+}
 
-  void ReadEndpoint(const Variable& from, TracingOptions* o) {
-    absl::string_view rest = from.value;
-    o->tls = absl::ConsumePrefix(&rest, "https://");
-    const bool has_scheme = o->tls || absl::ConsumePrefix(&rest, "http://");
-    const size_t slash = std::min(rest.find('/'), rest.size());
-    const std::optional<HostPort> place = SplitHostPort(rest.substr(0, slash));
-    int port = 0;
-    if (place.has_value()) {
-      o->host = std::string(place->host);
-      o->port = std::string(place->port.value_or(o->tls ? "443" : "80"));
-    }
-    if (!has_scheme || o->host.empty() || absl::StrContains(o->host, '@') ||
-        !absl::SimpleAtoi(o->port, &port) || port < 1 || port > 65535) {
-      Refuse(from, absl::StrCat("http://HOST:PORT or https://HOST:PORT, such as http://collector:",
-                                o->grpc ? "4317" : "4318"));
-    }
-    o->path = std::string(rest.substr(slash));
-    if (!absl::StrContains(from.name, "TRACES")) {
-      o->path = absl::StrCat(absl::StripSuffix(o->path, "/"), "/v1/traces");
-    } else if (o->path.empty()) {
-      o->path = "/";
-    }
-    o->endpoint = from.value;
-  }
-
-  void ReadSampler(const Variable& sampler, const Variable& ratio, TracingOptions* o) {
-    absl::string_view kind = sampler.value;
-    if (kind.empty()) kind = "parentbased_traceidratio";
-    o->parent_based = absl::ConsumePrefix(&kind, "parentbased_");
-    if (kind == "always_on" || kind == "always_off") {
-      o->ratio = kind == "always_on" ? 1 : 0;
-    } else if (kind != "traceidratio") {
-      Refuse(sampler, "always_on, always_off, traceidratio, or one of these after parentbased_");
-    } else if (!ratio.value.empty() &&
-               (!absl::SimpleAtod(ratio.value, &o->ratio) || !(o->ratio >= 0 && o->ratio <= 1))) {
-      Refuse(ratio, "a number from 0 to 1, such as 0.1");
-    }
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  void Refuse(const Variable& from, absl::string_view expected) {
-    status_.Update(absl::InvalidArgumentError(
-        absl::StrCat(from.name, ": expected ", expected, ", found '", from.value, "'")));
-  }
-
-  const char* (*const get_)(const char*);
-  absl::Status status_;
-};
+absl::StatusOr<bool> RefuseFile(absl::string_view variable, absl::string_view text) {
+  return InvalidArgument(variable, ": expected none, as https trusts the system's authorities, ",
+                         "found '", text, "'");
+}
 
 }  // namespace
 
-absl::StatusOr<TracingOptions> ReadTracingOptions(const char* (*get)(const char* name)) {
-  Reader reader(get);
+absl::StatusOr<TracingOptions> ReadTracingOptions() {
+  constexpr absl::Duration kMillisecond = absl::Milliseconds(1);
+  constexpr Flags::TimeRange kTimes = {kMillisecond, absl::Hours(1)};
   TracingOptions o;
-  const Reader::Variable endpoint = reader.OfExporter("ENDPOINT");
-  Reader::Variable disabled = reader.Get("OTEL_SDK_DISABLED");
-  absl::AsciiStrToLower(&disabled.value);
-  const Reader::Variable exporter = reader.Get("OTEL_TRACES_EXPORTER");
-  if (endpoint.value.empty() || disabled.value == "true" || exporter.value == "none") return o;
-  reader.CheckOneOf(disabled, "true", "false");
-  reader.CheckOneOf(exporter, "otlp", "none");
-  const Reader::Variable protocol = reader.OfExporter("PROTOCOL");
-  reader.CheckOneOf(protocol, "http/protobuf", "grpc");
-  o.grpc = protocol.value == "grpc";
-  reader.ReadEndpoint(endpoint, &o);
-  reader.ReadPairs(reader.OfExporter("HEADERS"), &o.headers);
-  for (auto& header : o.headers) absl::AsciiStrToLower(&header.first);
-  reader.ReadTime(reader.OfExporter("TIMEOUT"), &o.timeout);
-  reader.ReadSampler(reader.Get("OTEL_TRACES_SAMPLER"), reader.Get("OTEL_TRACES_SAMPLER_ARG"), &o);
-  reader.ReadTime(reader.Get("OTEL_BSP_SCHEDULE_DELAY"), &o.max_delay);
-  reader.ReadNumber(reader.Get("OTEL_BSP_MAX_QUEUE_SIZE"), 1000000, "(spans)", &o.max_queue_spans);
-  o.max_batch_spans = std::min(o.max_batch_spans, o.max_queue_spans);
-  reader.ReadNumber(reader.Get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), o.max_queue_spans,
-                    "(spans, at most OTEL_BSP_MAX_QUEUE_SIZE)", &o.max_batch_spans);
-  // The first of two with the same name counts.
-  const std::string service = reader.Get("OTEL_SERVICE_NAME").value;
-  if (!service.empty()) o.resource.emplace_back("service.name", service);
-  reader.ReadPairs(reader.Get("OTEL_RESOURCE_ATTRIBUTES"), &o.resource);
-  o.resource.emplace_back("service.name", "sru_server");
-  o.resource.emplace_back("service.version", std::string(BuildVersion()));
-  o.resource.emplace_back("service.instance.id",
-                          absl::StrCat(absl::Hex(RandomId(), absl::kZeroPad16)));
-  for (auto pair = o.resource.begin(); pair != o.resource.end();) {
-    const bool is_again = std::any_of(
-        o.resource.begin(), pair, [&](const auto& before) { return before.first == pair->first; });
-    pair = is_again ? o.resource.erase(pair) : pair + 1;
+  bool disabled = false;
+  bool no_exporter = false;
+  bool ignored = false;
+  std::string service;
+  Pairs resource;
+  std::pair<bool, double> sampler = {true, -1};  // its ratio; -1: OTEL_TRACES_SAMPLER_ARG
+  Flags flags(Flags::Environment::kSame);
+  flags.Add("OTEL_SDK_DISABLED", &disabled, "");
+  flags.AddChoice("OTEL_TRACES_EXPORTER", &no_exporter, {{"otlp", false}, {"none", true}}, "");
+  // What is said of traces overrides what is said of all signals.
+  for (const std::string all : {"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"}) {
+    flags.AddParsed(all + "ENDPOINT", &o.endpoint, "", ParseEndpoint, "");
+    flags.AddChoice(all + "PROTOCOL", &o.grpc, {{"http/protobuf", false}, {"grpc", true}}, "");
+    flags.AddParsed(all + "HEADERS", &o.headers, "", ParsePairs, "");
+    flags.AddTime(all + "TIMEOUT", &o.timeout, kMillisecond, kTimes, "");
+    for (const char* const file : {"CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"}) {
+      flags.AddParsed(all + file, &ignored, "", RefuseFile, "");
+    }
   }
-  if (!reader.status().ok()) return reader.status();
+  flags.AddChoice("OTEL_TRACES_SAMPLER", &sampler,
+                  {{"always_on", {false, 1}},
+                   {"always_off", {false, 0}},
+                   {"traceidratio", {false, -1}},
+                   {"parentbased_always_on", {true, 1}},
+                   {"parentbased_always_off", {true, 0}},
+                   {"parentbased_traceidratio", {true, -1}}},
+                  "");
+  flags.Add("OTEL_TRACES_SAMPLER_ARG", &o.ratio, {0, 1}, "");
+  flags.AddTime("OTEL_BSP_SCHEDULE_DELAY", &o.max_delay, kMillisecond, kTimes, "");
+  flags.Add("OTEL_BSP_MAX_QUEUE_SIZE", &o.max_queue_spans, {1, 100000}, "");
+  flags.Add("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", &o.max_batch_spans, {1, 100000}, "");
+  flags.Add("OTEL_SERVICE_NAME", &service, "");
+  flags.AddParsed("OTEL_RESOURCE_ATTRIBUTES", &resource, "", ParsePairs, "");
+  const absl::Status status = flags.ParseFlagsOnly({});
+  const auto is_endpoint = [](const auto& given) { return absl::EndsWith(given.name, "ENDPOINT"); };
+  if (disabled || no_exporter || absl::c_none_of(flags.changed(), is_endpoint)) {
+    return TracingOptions();
+  }
+  SRU_RETURN_UNLESS_OK(status);
+
+  o.parent_based = sampler.first;
+  if (sampler.second >= 0) o.ratio = sampler.second;
+  for (auto& header : o.headers) absl::AsciiStrToLower(&header.first);
+  o.max_batch_spans = std::min(o.max_batch_spans, o.max_queue_spans);
+  if (!service.empty()) Add("service.name", service, &o.resource);
+  for (const auto& [key, value] : resource) Add(key, value, &o.resource);
+  Add("service.name", "sru_server", &o.resource);
+  Add("service.version", BuildVersion(), &o.resource);
+  Add("service.instance.id", telemetry::MakeRequestId(), &o.resource);
   return o;
 }
 

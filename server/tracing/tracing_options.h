@@ -15,13 +15,18 @@
 
 namespace sru::server::tracing {
 
-struct TracingOptions {
-  std::string endpoint;  // as it was given; empty: no spans
-  bool grpc = false;     // else HTTP with protobuf
+struct Endpoint {
+  std::string text;  // as it was given
   bool tls = false;
-  std::string host;  // without the brackets of an IPv6 address
+  std::string authority;  // HOST:PORT
+  std::string host;       // without the brackets of an IPv6 address
   std::string port;
   std::string path;  // of HTTP: "/v1/traces"
+};
+
+struct TracingOptions {
+  Endpoint endpoint;
+  bool grpc = false;  // else HTTP with protobuf
   std::vector<std::pair<std::string, std::string>> headers;
   std::vector<std::pair<std::string, std::string>> resource;  // with service.name
   absl::Duration timeout = absl::Seconds(10);                 // of one attempt
@@ -31,11 +36,11 @@ struct TracingOptions {
   int64_t max_batch_spans = 512;
   absl::Duration max_delay = absl::Seconds(5);
 
-  bool enabled() const { return !endpoint.empty(); }
+  bool enabled() const { return !endpoint.text.empty(); }
 };
 
-// `get` is getenv(). kInvalidArgument names the variable, what was expected and what was found.
-absl::StatusOr<TracingOptions> ReadTracingOptions(const char* (*get)(const char* name));
+// From the environment. kInvalidArgument names the variable, what was expected and what was found.
+absl::StatusOr<TracingOptions> ReadTracingOptions();
 
 }  // namespace sru::server::tracing
 

@@ -14,14 +14,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-std::map<std::string, std::string> environment;
-
-absl::StatusOr<TracingOptions> Read(std::map<std::string, std::string> variables) {
-  environment = std::move(variables);
-  return ReadTracingOptions([](const char* name) -> const char* {
-    const auto found = environment.find(name);
-    return found == environment.end() ? nullptr : found->second.c_str();
-  });
+absl::StatusOr<TracingOptions> Read(const std::map<std::string, std::string>& variables) {
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  absl::StatusOr<TracingOptions> options = ReadTracingOptions();
+  for (const auto& [name, value] : variables) unsetenv(name.c_str());
+  return options;
 }
 
 TEST(TracingOptions, WithoutAnEndpointThereAreNoSpans) {
@@ -38,10 +35,10 @@ TEST(TracingOptions, WithoutAnEndpointThereAreNoSpans) {
 TEST(TracingOptions, DefaultsAreThoseOfTheStandard) {
   const TracingOptions o = *Read({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/"}});
   EXPECT_FALSE(o.grpc);
-  EXPECT_FALSE(o.tls);
-  EXPECT_EQ(o.host, "collector");
-  EXPECT_EQ(o.port, "4318");
-  EXPECT_EQ(o.path, "/v1/traces");
+  EXPECT_FALSE(o.endpoint.tls);
+  EXPECT_EQ(o.endpoint.host, "collector");
+  EXPECT_EQ(o.endpoint.port, "4318");
+  EXPECT_EQ(o.endpoint.path, "/v1/traces");
   EXPECT_TRUE(o.parent_based);
   EXPECT_EQ(o.ratio, 1);
   EXPECT_EQ(o.timeout, absl::Seconds(10));
@@ -68,10 +65,11 @@ TEST(TracingOptions, EachVariableCounts) {
              {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50"},
              {"OTEL_BSP_SCHEDULE_DELAY", "1000"}});
   EXPECT_FALSE(o.grpc);
-  EXPECT_TRUE(o.tls);
-  EXPECT_EQ(o.host, "fd00::1");
-  EXPECT_EQ(o.port, "443");
-  EXPECT_EQ(o.path, "/own");
+  EXPECT_TRUE(o.endpoint.tls);
+  EXPECT_EQ(o.endpoint.host, "fd00::1");
+  EXPECT_EQ(o.endpoint.port, "443");
+  EXPECT_EQ(o.endpoint.authority, "[fd00::1]:443");
+  EXPECT_EQ(o.endpoint.path, "/own");
   EXPECT_THAT(o.headers, ElementsAre(Pair("api-key", "a,b"), Pair("x", "y=z")));
   EXPECT_EQ(o.timeout, absl::Milliseconds(250));
   EXPECT_THAT(o.resource,
@@ -118,15 +116,17 @@ TEST(TracingOptions, WrongValuesAreRefusedByName) {
       {"OTEL_EXPORTER_OTLP_HEADERS", "key=%0d%0aX: y", "KEY=VALUE"},
       {"OTEL_EXPORTER_OTLP_HEADERS", "key=%4", "KEY=VALUE"},
       {"OTEL_EXPORTER_OTLP_HEADERS", "bad key=1", "KEY=VALUE"},
-      {"OTEL_EXPORTER_OTLP_TIMEOUT", "0", "1 to 3600000 (milliseconds)"},
-      {"OTEL_TRACES_SAMPLER", "sometimes", "always_on, always_off"},
-      {"OTEL_TRACES_SAMPLER_ARG", "10%", "a number from 0 to 1"},
-      {"OTEL_TRACES_SAMPLER_ARG", "nan", "a number from 0 to 1"},
+      {"OTEL_EXPORTER_OTLP_TIMEOUT", "0", "1ms to 1h"},
+      {"OTEL_TRACES_SAMPLER", "sometimes", "always_on, always_off, traceidratio, parentbased"},
+      {"OTEL_TRACES_SAMPLER_ARG", "10%", "expected a number"},
+      {"OTEL_TRACES_SAMPLER_ARG", "nan", "expected 0 to 1"},
       {"OTEL_TRACES_EXPORTER", "zipkin", "otlp or none"},
-      {"OTEL_SDK_DISABLED", "yes", "true or false"},
-      {"OTEL_BSP_MAX_QUEUE_SIZE", "-1", "1 to 1000000 (spans)"},
-      {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096", "1 to 2048 (spans"},
-      {"OTEL_BSP_SCHEDULE_DELAY", "soon", "milliseconds"},
+      {"OTEL_SDK_DISABLED", "perhaps", "true or false"},
+      {"OTEL_BSP_MAX_QUEUE_SIZE", "-1", "1 to 100000"},
+      {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0", "1 to 100000"},
+      {"OTEL_EXPORTER_OTLP_CERTIFICATE", "ca.pem", "expected none"},
+      {"OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "key.pem", "expected none"},
+      {"OTEL_BSP_SCHEDULE_DELAY", "soon", "a number"},
       {"OTEL_RESOURCE_ATTRIBUTES", "=x", "KEY=VALUE"},
   };
   for (const auto& one : cases) {

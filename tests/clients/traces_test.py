@@ -452,7 +452,7 @@ class Sampling(unittest.TestCase):
     def test_wrong_values_end_the_start(self):
         os.environ.pop("SRU_IN_VENV", None)  # of this test, and no flag
         env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_SAMPLER_ARG": "10%"}
-        self.assertIn("OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, such as 0.1, found '10%'", refusal(env=env))
+        self.assertIn("OTEL_TRACES_SAMPLER_ARG: expected a number, found '10%'", refusal(env=env))
 
     def test_without_an_endpoint_there_is_nothing(self):
         with Server() as server:

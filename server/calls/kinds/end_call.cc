@@ -39,13 +39,15 @@ CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log, E
   }
   CallEnd end;
   end.status = status;
-  if (ended.trace != nullptr) ended.record.span = {ended.trace->trace_id, ended.trace->span_id};
+  if (ended.trace != nullptr) {
+    ended.record.trace_id = ended.trace->trace_id;
+    ended.record.span_id = ended.trace->span_id;
+  }
   std::string id = access_log->End(*ended.origin, std::move(ended.request_id), ended.record);
   if (ended.trace != nullptr) {
-    tracing::Tracer* const tracer = ended.trace->tracer;
     const MethodInfo info = Describe(*ended.method);
-    tracer->End(std::move(ended.trace), *ended.origin, absl::StrCat(info.service, "/", info.name),
-                id, ended.record);
+    ended.trace->tracer->End(ended.trace.get(), *ended.origin,
+                             absl::StrCat(info.service, "/", info.name), id, ended.record);
   }
   if (!id.empty()) {
     // Clients do not retry an error that comes with initial metadata.

@@ -144,11 +144,7 @@ class TaskCall : public Call {
 
   // Answers the call, which may be gone when it returns.
   void FinishWork(const absl::Status& status, const batching::RequestTimes& times) {
-    times_->Take(times);
-    if (trace_ != nullptr) {
-      trace_->computed = context_.clock->Now();
-      trace_->batch = times.batch;
-    }
+    times_->Take(times, context_.clock->Now());
     FinishWith(status);
   }
 

@@ -254,11 +254,7 @@ class EncodeStreamCall final : public calls::Call {
   // noexcept, as in Call::Ending(), what follows once a message is accepted: a handler above would
   // end the call twice.
   void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
-    chunk_times_.Take(times);
-    if (trace_ != nullptr) {
-      trace_->computed = context_.clock->Now();
-      trace_->batch = times.batch;
-    }
+    chunk_times_.Take(times, context_.clock->Now());
     const int64_t bytes = int64_t{chunk_tokens_} * width_ * static_cast<int64_t>(sizeof(float));
     RunOn(bytes > calls::kLongAnswerBytes ? context_.writers : nullptr,
           [this, done] { AnswerChunk(done); });
@@ -308,7 +304,7 @@ class EncodeStreamCall final : public calls::Call {
     times_->queue += chunk_times_.queue;
     times_->compute += chunk_times_.compute;
     if (trace_ != nullptr && chunk_tokens_ > 0) {
-      trace_->OnStages({message_arrival_, chunk_times_, trace_->computed, trace_->batch});
+      trace_->OnStages({message_arrival_, chunk_times_});
     }
     Rest();
     SetPhase(Phase::kSending);

@@ -216,8 +216,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   void OnEnd(const absl::Status& status, const batching::RequestTimes& times,
              int64_t generated_tokens) noexcept override {
     const Reference alive(this);
-    times_->Take(times);
-    if (trace_ != nullptr) trace_->computed = context_.clock->Now();
+    times_->Take(times, context_.clock->Now());
     {
       MutexLock lock(&mutex_);
       done_ = true;
