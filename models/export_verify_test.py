@@ -80,18 +80,14 @@ class VerifyTest(ExportTestCase):
         self.assertEqual(code, 0, output)
         self.assertEqual(output.count("log-probs"), 6)
 
-    def test_translator_without_subwords(self):
-        for bidirectional in (False, True):
-            config = translator_config(bidirectional_encoder=bidirectional)
-            output = self.assert_verified(config=config, state=translator_state(config))
-            self.assertEqual(output.count("beam"), 12)
-
-    def test_reader(self):
-        reader = {"config": reader_config(), "state": reader_state(), "vocabulary": VOCABULARY}
-        self.assertEqual(self.assert_verified(**reader).count("passage of"), 6)
-        code, output = self.run_with_server("--check", "mine.json", **reader)
-        self.assertEqual(code, 1, output)
-        self.assertIn("this is a reader", output)
+    def test_takes_no_reader_and_no_translator(self):
+        translator = translator_config()
+        for name, given in (("reader", {"config": reader_config(), "state": reader_state(), "vocabulary": VOCABULARY}),
+                            ("translator", {"config": translator, "state": translator_state(translator)})):
+            for flags in (["--verify"], ["--check", "mine.json"]):
+                code, output = self.run_with_server(*flags, **given)
+                self.assertEqual(code, 1, output)
+                self.assertIn(f"this is a {name}", output)
 
     def test_tagger_with_texts_and_of_features(self):
         output = self.assert_same(PLAIN, "--verify", "--verify_text", "the  film was very good !", task="tagger")

@@ -136,16 +136,17 @@ def export(torch, arguments):
     take_labels(source, config, arguments)
     note_misspellings(source, config, arguments.notes)
     task = read_task(source, config, arguments)
+    compared = arguments.verify or arguments.verify_text or arguments.check
     if arguments.config is None and task in ("reader", "translator"):
         raise ExportError(f"--config: is needed for a {task}; --help shows one")
-    if arguments.check and task not in stack.TASKS:
-        raise ExportError(f"--check: compares a {', '.join(stack.TASKS)}; this is a {task}")
+    if compared and task not in stack.TASKS:
+        raise ExportError(f"--verify and --check: compare a {', '.join(stack.TASKS)}; this is a {task}, all of whose options the "
+                          "config names")
     model = TASKS[task](torch, arguments, task, source, config)
     if unknown is not None:
         if "preprocessing" not in model.config:
             raise ExportError("--unknown: is for a model that takes text; this one has no vocabulary")
         model.config["preprocessing"] = {**model.config["preprocessing"], "unknown": unknown}
-    compared = arguments.verify or arguments.verify_text or arguments.check
     if compared:
         check_free(hidden(out), True, inputs)
         look_for_needs(torch, model, arguments)

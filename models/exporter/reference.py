@@ -12,10 +12,10 @@ def under(tensors, start):
     return {name[len(start):]: tensor for name, tensor in tensors.items() if name.startswith(start)}
 
 
-def norm(x, tensors, epsilon):
+def norm(x, tensors):
     mean = x.mean(-1, keepdim=True)
     variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-    return (x - mean) / (variance + epsilon).sqrt() * tensors["weight"] + tensors["bias"]
+    return (x - mean) / (variance + 1e-5).sqrt() * tensors["weight"] + tensors["bias"]
 
 
 def layer(torch, x, weights, encoder):
@@ -25,7 +25,7 @@ def layer(torch, x, weights, encoder):
     hidden = output // directions
 
     before = encoder["layer_norm"] and not encoder["normalize_after"]
-    u = norm(x, under(weights, "layer_norm."), 1e-5) if before else x
+    u = norm(x, under(weights, "layer_norm.")) if before else x
     if "weight_proj" in weights:
         u = u @ weights["weight_proj"]
     matrices = weights["weight"].shape[1] // output
@@ -50,7 +50,7 @@ def layer(torch, x, weights, encoder):
             g = torch.tanh(c) if encoder["use_tanh"] else c
             h[t, direction] = r * g + (1 - r) * highway[t, direction]
     h = h.reshape(len(x), output)
-    return norm(h, under(weights, "layer_norm."), 1e-5) if encoder["layer_norm"] and encoder["normalize_after"] else h
+    return norm(h, under(weights, "layer_norm.")) if encoder["layer_norm"] and encoder["normalize_after"] else h
 
 
 def plain_encoder(torch, tensors, encoder):

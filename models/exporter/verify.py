@@ -7,8 +7,6 @@ import struct
 
 from .common import ExportError, Progress, is_integer, read_config, shortened
 from .reference import POOLS, Reference
-from .reference_reader import ReaderReference, made_up_queries
-from .reference_translator import TranslatorReference
 from .served_model import ServedModel, find_server
 from .stack import POOLINGS, TASKS, expected_tensors
 from .words import split
@@ -18,9 +16,6 @@ LENGTHS = (1, 2, 3, 7, 20, 50)
 
 # A server gives no more labels for one token.
 MOST_LABELS = 128
-
-# Of a translation of made-up ids, which rarely ends by itself.
-MOST_TOKENS = 12
 
 # Options that the tensors of many models do not show.
 UNSEEN = ("use_tanh", "has_skip_term", "normalize_after", "bidirectional")
@@ -57,10 +52,6 @@ def ids_of(model, text):
 def made_up(torch, model):
     """Sequences of several lengths: lists of ids, or tensors of frames."""
     generator = torch.Generator().manual_seed(20)
-    if task_of(model) == "translator":
-        translator = model.config["translator"]
-        return [torch.randint(translator["source_vocabulary"], (length,), generator=generator).tolist()
-                for length in LENGTHS if length <= translator["max_positions"]]
     if model.vocabulary is None:
         return [torch.randn(length, model.config["encoder"]["input_size"], generator=generator) for length in LENGTHS]
     return [torch.randint(model.vocabulary.size, (length,), generator=generator).tolist() for length in LENGTHS]
@@ -172,25 +163,12 @@ def texts_to_verify(model, arguments):
 
 def verify(torch, model, served, arguments, table):
     """Compares with PyTorch; returns the name of what it was compared with."""
-    task = task_of(model)
-    if task == "reader":
-        return verify_reader(torch, model, served, table)
-    reference = (TranslatorReference(torch, model.config["translator"], model.tensors) if task == "translator" else
-                 Reference(torch, model.config, model.tensors))
+    reference = Reference(torch, model.config, model.tensors)
     items = [(f"made up, {len(value)}", value, value, None) for value in made_up(torch, model)]
     items += [(shortened(text)[:30], text, *ids) for text, ids in texts_to_verify(model, arguments)]
     for what, given, inputs, unknown in items:
         length = len(inputs)
-        if task == "translator":
-            most = min(MOST_TOKENS, model.config["translator"]["max_length"])
-            for beam in (1, min(3, model.config["translator"]["beam_size"])):
-                answer = served.call("translate", sequences=[sequence(given)], beam_size=beam, max_new_tokens=most)
-                best = answer["translations"][0]["hypotheses"][0]
-                target = best["token_ids"] + [model.config["translator"]["eos_id"]] * (not best["unfinished"])
-                table.add(f"{what}: log-prob, beam {beam}", length, unknown, [reference.log_prob(inputs, target)],
-                          numbers([best["log_prob"]]))
-            continue
-        for kind in reversed(TASKS[task].numbers):
+        for kind in reversed(TASKS[task_of(model)].numbers):
             from_server, from_reference = NUMBERS[kind]
             expected = from_reference(reference, inputs).flatten().tolist()
             if kind == "vectors":  # of each token
@@ -200,28 +178,6 @@ def verify(torch, model, served, arguments, table):
             else:
                 continue
             table.add(f"{what}: {kind.replace('_', '-')}", length, None if kind == "vectors" else unknown, expected, found)
-    return f"PyTorch ({reference.name})"
-
-
-def check_reader(model, arguments):
-    """Refuses a reader that --verify cannot ask."""
-    reader = model.config["reader"]
-    tags = [key for key in ("pos_size", "ner_size") if key in reader] + ["lemma"] * ("lemma" in reader["features"])
-    if tags or model.vocabulary is None or arguments.verify_text:
-        raise ExportError("--verify: a reader is compared on texts of its own vocabulary's words, without lemmas and tags; "
-                          + ("leave out --verify_text" if arguments.verify_text else "this model wants "
-                             + (", ".join(tags) or "ids")))
-
-
-def verify_reader(torch, model, served, table):
-    """The same for a reader, on questions and passages of the vocabulary's words."""
-    reference = ReaderReference(torch, model.config, model.tensors, model.vocabulary.words)
-    for question, passage in made_up_queries(torch, model.vocabulary.words, LENGTHS):
-        answer = served.call("answer", queries=[{"question": question, "passages": [passage]}])
-        best = answer["results"][0]["answers"][0]
-        tokens = len(reference.tokens(passage))
-        table.add(f"passage of {tokens}: score", tokens, None, list(reference.answer(question, passage)),
-                  numbers([best["log_score"], best["probability"]]))
     return f"PyTorch ({reference.name})"
 
 
@@ -325,8 +281,6 @@ def explain(torch, model, kind, items, worst, tolerance):
 def look_for_needs(torch, model, arguments):
     """Refuses what --verify, --verify_text and --check cannot do, before a model is written."""
     find_server(arguments.server)
-    if task_of(model) == "reader":
-        check_reader(model, arguments)
     texts_to_verify(model, arguments)
     if arguments.check is not None:
         read_checked(torch, arguments.check, model)
