@@ -41,8 +41,8 @@ bool LineReader::TakeLine(std::string* line) {
     end = buffer_.size();
   }
   const size_t next = newline == std::string::npos ? end : end + 1;
-  line->assign(buffer_, begin_, (keep_ends_ ? next : end) - begin_);
-  if (!keep_ends_ && !line->empty() && line->back() == '\r') line->pop_back();
+  line->assign(buffer_, begin_, end - begin_);
+  if (!line->empty() && line->back() == '\r') line->pop_back();
   begin_ = next;
   if (!std::exchange(begun_, true) &&
       line->compare(0, kByteOrderMark.size(), kByteOrderMark) == 0) {

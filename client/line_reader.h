@@ -11,15 +11,14 @@ namespace sru::client {
 // Not thread-safe. Does not own the descriptor.
 class LineReader {
  public:
-  // `keep_ends`: lines come with their ends, so that together they are the input. `stopped`, which
-  // may be null, ends the wait for a line once another thread sets it.
-  explicit LineReader(int fd, bool keep_ends = false, const std::atomic<bool>* stopped = nullptr)
-      : fd_(fd), keep_ends_(keep_ends), stopped_(stopped) {}
+  // `stopped`, which may be null, ends the wait for a line once another thread sets it.
+  explicit LineReader(int fd, const std::atomic<bool>* stopped = nullptr)
+      : fd_(fd), stopped_(stopped) {}
 
   // Blocks until there is a line, then takes up to `max_lines` of the lines that have arrived, so
   // that a slow producer gets its answers line by line and a file is read in full batches. The
-  // lines come without their ends ("\n" or "\r\n"), or with them, and the first without a byte
-  // order mark. Empty at the end of the input, after an error and when stopped.
+  // lines come without their ends ("\n" or "\r\n"), and the first without a byte order mark. Empty
+  // at the end of the input, after an error and when stopped.
   std::vector<std::string> NextBatch(int max_lines);
 
   // Returns the errno of the read that failed, or 0. NextBatch() first hands out the lines that
@@ -32,7 +31,6 @@ class LineReader {
   bool Fill(int timeout_ms);
 
   const int fd_;
-  const bool keep_ends_;
   const std::atomic<bool>* const stopped_;
   std::string buffer_;
   size_t begin_ = 0;     // start of the bytes that were not handed out yet

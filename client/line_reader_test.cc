@@ -35,14 +35,6 @@ class LineReaderTest : public ::testing::Test {
   int ends_[2];
 };
 
-TEST_F(LineReaderTest, KeepsEnds) {
-  Write("one\ntwo\r\n\nlast");
-  CloseInput();
-  LineReader reader(ends_[0], /*keep_ends=*/true);
-  EXPECT_THAT(reader.NextBatch(9), ElementsAre("one\n", "two\r\n", "\n", "last"));
-  EXPECT_THAT(reader.NextBatch(9), IsEmpty());
-}
-
 TEST_F(LineReaderTest, TheByteOrderMarkIsNoText) {
   Write("\xEF\xBB\xBFone\n\xEF\xBB\xBFtwo\n");
   CloseInput();
@@ -103,7 +95,7 @@ TEST_F(LineReaderTest, ALineThatAnErrorCutsOffIsNoText) {
 // The pipe stays open: a reader that was not stopped would block forever.
 TEST_F(LineReaderTest, IsStopped) {
   const std::atomic<bool> stopped{true};
-  LineReader reader(ends_[0], /*keep_ends=*/false, &stopped);
+  LineReader reader(ends_[0], &stopped);
   EXPECT_THAT(reader.NextBatch(10), IsEmpty());
   EXPECT_EQ(reader.error(), 0);
 }

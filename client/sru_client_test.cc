@@ -51,8 +51,8 @@ class ShellTest : public SruClientTest {
 };
 
 TEST_F(ShellTest, AFileMayBeAPipe) {
-  const Output output = Shell("echo dd | sru score --files --totals /dev/stdin", 0);
-  EXPECT_THAT(output.out, HasSubstr("total of /dev/stdin, 1 text"));
+  const Output output = Shell("echo dd | sru score --files --json /dev/stdin", 0);
+  EXPECT_THAT(output.out, HasSubstr("\"file\":\"/dev/stdin\""));
 }
 
 TEST_F(ShellTest, AnInputThatCannotBeReadIsNotEmpty) {
@@ -76,12 +76,10 @@ TEST_F(ShellTest, AnErrorEndsTheWaitForTheNextLine) {
   const std::string path = Path("lines");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int pipe = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  for (const char* command : {"classify", "answer --question=? --paragraphs --batch=1"}) {
-    server_.FailNext({grpc::Status(grpc::StatusCode::INTERNAL, "broken")});
-    ASSERT_EQ(write(pipe, "one\n\n", 5), 5);
-    const Output output = Shell(absl::StrCat("sru ", command, " < ", Quote(path)), 1);
-    EXPECT_THAT(output.err, HasSubstr("line 1: INTERNAL: broken"));
-  }
+  server_.FailNext({grpc::Status(grpc::StatusCode::INTERNAL, "broken")});
+  ASSERT_EQ(write(pipe, "one\n", 4), 4);
+  const Output output = Shell(absl::StrCat("sru classify < ", Quote(path)), 1);
+  EXPECT_THAT(output.err, HasSubstr("line 1: INTERNAL: broken"));
   close(pipe);
 }
 
@@ -295,9 +293,6 @@ TEST_F(SruClientTest, ScoreShowsTokensInColumns) {
             "     3    -4.159      3.0000       8.000  total of 1 text\n");
   output = Run({"score", "--top_candidates=2", "ab"});
   EXPECT_THAT(output.out, HasSubstr("'b'    'a' 50.0%  'b' 25.0%\n"));
-  // A state comes before the first token.
-  output = Run({"score", "--carry", "--per_token", "a", "b"});
-  EXPECT_THAT(output.out, HasSubstr("   2         1   -2.0794  3.000  'b'\n"));
 }
 
 TEST_F(SruClientTest, ScorePrintsJson) {
@@ -317,51 +312,6 @@ TEST_F(SruClientTest, ScorePrintsJson) {
   EXPECT_EQ(objects[1]["line"], 4);
   EXPECT_TRUE(objects[1]["perplexity"].is_null());
   EXPECT_THAT(objects[2]["total"], Has({{"texts", 2}, {"token_count", 3}}));
-}
-
-// Together, what is sent is the input, and each call goes on from the one before.
-TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
-  const std::string text = "ab\n\ncd\r\nlast";
-  Output output = Run({"score", "--carry"}, text);
-  std::string sent;
-  for (const v1::ScoreRequest& request : server_.requests<v1::ScoreRequest>()) {
-    ASSERT_EQ(request.sequences_size(), 1);
-    EXPECT_TRUE(request.return_states());
-    // Only the server knows whether a blank line has tokens.
-    EXPECT_EQ(request.skip_empty(), request.sequences(0).text() == "\n");
-    EXPECT_EQ(request.states_size(), sent.empty() ? 0 : 1);
-    if (!sent.empty()) {
-      EXPECT_EQ(request.states(0), sent);
-      EXPECT_EQ(request.version(), 7);  // that of the first answer
-    }
-    sent += request.sequences(0).text();
-  }
-  EXPECT_EQ(sent, text);
-  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 4u);
-  EXPECT_THAT(output.out, HasSubstr("    12 "));
-
-  // Totals alone need fewer calls, and are the same.
-  const std::string last_line = output.out.substr(output.out.find("    12 "));
-  output = Run({"score", "--carry", "--totals"}, text);
-  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 5u);
-  EXPECT_EQ(server_.requests<v1::ScoreRequest>().back().sequences(0).text(), text);
-  EXPECT_EQ(output.out.substr(output.out.find("    12 ")), last_line);
-
-  // Where newlines give no tokens, a blank line has no row.
-  server_.SetBlankTokens(false);
-  output = Run({"score", "--carry", "--json"}, text);
-  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 9u);
-  const std::vector<nlohmann::json> objects = JsonLines(output.out);
-  ASSERT_EQ(objects.size(), 4u);
-  EXPECT_EQ(objects[1]["line"], 3);
-  EXPECT_EQ(objects[3]["total"]["texts"], 3);
-}
-
-// What is wrong in the middle leaves nothing to go on from.
-TEST_F(SruClientTest, ScoreCarriesNoFurtherThanAnError) {
-  const Output output = Run({"score", "--carry", "ab", "bad", "cd"}, 1);
-  EXPECT_THAT(output.err, HasSubstr("text 2: INVALID_ARGUMENT"));
-  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 2u);
 }
 
 TEST_F(SruClientTest, AStateReplacesNoLinkAndNoPipe) {
@@ -384,24 +334,19 @@ TEST_F(SruClientTest, AStateReplacesNoLinkAndNoPipe) {
 TEST_F(SruClientTest, ScoreReadsFiles) {
   const std::string one = File("one", "dd\n\ndd\n");
   const std::string two = File("two", "ab\n");
-  Output output = Run({"score", "--files", "--totals", one, two});
-  EXPECT_EQ(output.out,
-            "TOKENS  LOG-PROB  BITS/TOKEN  PERPLEXITY  TEXT\n"
-            "     4    -1.386      1.0000       2.000  total of " +
-                one +
-                ", 2 texts\n"
-                "     2    -2.079      3.0000       8.000  total of " +
-                two +
-                ", 1 text\n"
-                "     6    -3.466      1.6667       3.175  total of 3 texts\n");
-  // Each file begins anew.
-  output = Run({"score", "--files", "--carry", "--json", "-", two}, "cc\n");
+  Output output = Run({"score", "--files", one, two});
+  EXPECT_THAT(output.out,
+              HasSubstr("     4    -1.386      1.0000       2.000  total of " + one +
+                        ", 2 texts\n"
+                        "     2    -2.079      3.0000       8.000  total of " +
+                        two +
+                        ", 1 text\n"
+                        "     6    -3.466      1.6667       3.175  total of 3 texts\n"));
+  output = Run({"score", "--files", "--json", "-", two}, "cc\n");
   const std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_GE(objects.size(), 2u);
-  EXPECT_EQ(objects[0]["scored_count"], 2);
   EXPECT_EQ(objects[0].count("file"), 0u);
-  EXPECT_THAT(objects[1], Has({{"file", two}, {"text", "ab\n"}, {"scored_count", 2}}));
-  EXPECT_EQ(server_.requests<v1::ScoreRequest>().back().states_size(), 0);
+  EXPECT_THAT(objects[1], Has({{"file", two}, {"text", "ab"}}));
 
   File("two", "ab\nbad\n");
   output = Run({"score", "--files", one, two}, 1);
@@ -601,7 +546,6 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
       {{"encode", "--raw", "--skip_empty", "x"}, "--raw and --skip_empty exclude each other"},
-      {{"score", "--carry", "--skip_empty", "x"}, "--skip_empty and --carry exclude"},
       {{"generate", "--skip_empty", "x"}, "unknown flag --skip_empty"},
       {{"score", "--truncate", "x"}, "unknown flag --truncate"},
       {{"score", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},

@@ -73,8 +73,7 @@ class BatchRunner {
   BatchRunner& operator=(const BatchRunner&) = delete;
 
   // Sends everything, with up to `in_flight` calls at a time, and returns the exit code.
-  // `names_code`: a message on the input begins with its status code, as those on calls do.
-  int Run(int in_flight, bool names_code = true) {
+  int Run(int in_flight) {
     Mutex mu;
     CondVar changed;
     std::deque<std::future<std::vector<Answer>>> open;  // not printed yet, in order
@@ -122,7 +121,7 @@ class BatchRunner {
     }
     printing.join();
     if (stopped) return kExitFailed;
-    if (!input.ok()) Report(names_code ? common_.Explain(input) : std::string(input.message()));
+    if (!input.ok()) Report(common_.Explain(input));
     return exit_code_;
   }
 
@@ -238,11 +237,8 @@ class TextRunner : public BatchRunner<LineInput::Item, Response> {
       const absl::Status status = print_(answer.items[i], *answer.response, result, answer.latency);
       if (!status.ok()) this->Report(this->common_.Explain(status));
     }
-    Flush();
+    printer_->Flush();
   }
-
-  // After what is printed of each answer.
-  virtual void Flush() { printer_->Flush(); }
 
   LineInput* const input_;
   Printer* const printer_;

@@ -25,8 +25,10 @@ std::vector<std::string> Sources(std::vector<std::string> arguments) {
 
 }  // namespace
 
-LineInput::LineInput(std::vector<std::string> arguments, bool files, Lines lines)
-    : arguments_(Sources(arguments)), files_(files || arguments.empty()), lines_(lines) {}
+LineInput::LineInput(std::vector<std::string> arguments, bool files, bool skips_blank)
+    : arguments_(Sources(arguments)),
+      files_(files || arguments.empty()),
+      skips_blank_(skips_blank) {}
 
 LineInput::~LineInput() { Close(); }
 
@@ -48,7 +50,7 @@ absl::Status LineInput::OpenNext() {
     fd_ = open(name.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0) return ReadError(errno);
   }
-  reader_ = std::make_unique<LineReader>(fd_, /*keep_ends=*/lines_ == Lines::kWithEnds, &stopped_);
+  reader_ = std::make_unique<LineReader>(fd_, &stopped_);
   return absl::OkStatus();
 }
 
@@ -81,7 +83,7 @@ absl::StatusOr<std::vector<LineInput::Item>> LineInput::Next(int max_items) {
     }
     for (std::string& line : lines) {
       ++line_;
-      if (lines_ == Lines::kSkipBlank && absl::StripAsciiWhitespace(line).empty()) continue;
+      if (skips_blank_ && absl::StripAsciiWhitespace(line).empty()) continue;
       items.push_back({source_, line_, std::move(line)});
     }
   }

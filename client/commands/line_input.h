@@ -22,18 +22,11 @@ class LineInput {
     size_t source = 0;  // which of the files; 0 if there are none
     int64_t line = 0;   // in its source, from 1
     std::string text;
-    int num_lines = 1;  // that went into `text`
-  };
-
-  enum class Lines {
-    kSkipBlank,  // without their ends; blank ones are skipped
-    kAll,        // without their ends
-    kWithEnds    // with their ends, so that together they are the file
   };
 
   // `arguments` are texts, or names of files ("-" is standard input); if there are none, standard
-  // input is read.
-  LineInput(std::vector<std::string> arguments, bool files, Lines lines);
+  // input is read. `skips_blank`: a blank line is no text.
+  LineInput(std::vector<std::string> arguments, bool files, bool skips_blank);
   ~LineInput();
   LineInput(const LineInput&) = delete;
   LineInput& operator=(const LineInput&) = delete;
@@ -45,11 +38,6 @@ class LineInput {
   // Ends a Next() that waits for a line. Any thread may call it.
   void Stop() { stopped_ = true; }
 
-  // Whether the texts are lines, rather than arguments.
-  bool has_lines() const { return files_; }
-
-  // Files, or 1 for arguments.
-  size_t num_sources() const { return files_ ? arguments_.size() : 1; }
   // "" for texts that are arguments or come from standard input.
   const std::string& source_name(size_t source) const;
   // "FILE:12", "line 12" or "text 12": for messages.
@@ -63,7 +51,7 @@ class LineInput {
 
   const std::vector<std::string> arguments_;
   const bool files_;
-  const Lines lines_;
+  const bool skips_blank_;
   size_t source_ = 0;  // of the arguments, or of the texts
   int fd_ = -1;
   std::unique_ptr<LineReader> reader_;

@@ -1,7 +1,6 @@
 // sru_client score: how probable texts are to a language model.
 #include <cmath>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "base/limits.h"
 #include "client/client.h"
@@ -24,27 +23,19 @@ average, and the perplexity: a model that guesses evenly among that many tokens 
 text's first token has no probability, since nothing comes before it, so a text of one token has no
 figures.
 
-With --carry the texts are one: each goes on where the one before ended, and lines keep their
-newlines, so that the lines of a file are scored as the file that they are. Each file begins anew.
-
 examples:
   sru_client score "It was a dark and stormy night"
   sru_client score --per_token "It was a dark and stromy night"     (where is the surprise?)
   sru_client score --top_candidates=5 "It was a dark and"           (what else might have come?)
-  sru_client score --files --carry --totals chapter1.txt chapter2.txt
+  sru_client score --files chapter1.txt chapter2.txt
   sru_client score --json < texts.txt > scores.jsonl       (the last line has the total)
   sru_client score --json --skip_empty < lines.txt         (an object for each line, blank or not)
 )";
-
-// With --carry --totals, lines go together in one call up to this many bytes.
-constexpr size_t kChunkBytes = 1024;
 
 struct ScoreFlags {
   CommonFlags common;
   InputFlags input;
   bool files = false;
-  bool carry = false;
-  bool totals = false;
   bool per_token = false;
   int top_candidates = 0;
   int in_flight = 4;
@@ -54,9 +45,6 @@ struct ScoreFlags {
 absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
   if (flags->files && num_arguments == 0) {
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
-  }
-  if (flags->carry && flags->input.skip_empty) {
-    return absl::InvalidArgumentError("--skip_empty and --carry exclude each other");
   }
   flags->per_token = flags->per_token || flags->top_candidates > 0;
   return absl::OkStatus();
@@ -102,7 +90,7 @@ std::vector<TextTable::Column> TextColumns() {
 }
 
 std::vector<TextTable::Column> Columns(const ScoreFlags& flags) {
-  if (!flags.per_token || flags.totals) return TextColumns();
+  if (!flags.per_token) return TextColumns();
   std::vector<TextTable::Column> columns = {
       {"LINE", true}, {"POSITION", true}, {"LOG-PROB", true}, {"BITS", true}, {"TOKEN"}};
   if (flags.top_candidates > 0) columns.push_back({"CANDIDATES"});
@@ -146,32 +134,6 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
         flags_(flags),
         client_(client) {}
 
-  // Scores all texts as one (each file as one). Returns the exit code.
-  int ScoreAsOne() {
-    std::string state;
-    state_ = &state;
-    version_ = flags_.input.target.version;
-    size_t source = 0;
-    while (true) {
-      absl::StatusOr<Items> next = Next();
-      if (!next.ok()) return CallError(command_, common_, next.status());
-      if (next->empty()) return exit_code_;
-      for (LineInput::Item& item : Chunks(*std::move(next))) {
-        if (item.source != source) state.clear();
-        source = item.source;
-        const bool is_blank = absl::StripAsciiWhitespace(item.text).empty();
-        const Answer answer = AskOnce({std::move(item)});
-        if (!Take({answer}) || !answer.response.ok()) return kExitFailed;
-        version_ = answer.response->version();
-        state = answer.response->scores(0).state();
-        if (state.empty() && !is_blank) {
-          return CallError(command_, common_,
-                           absl::InternalError("the answer has no state, which was asked for"));
-        }
-      }
-    }
-  }
-
   // Prints the totals of files, and that of all.
   void PrintTotals() {
     if (totals_.empty()) return;
@@ -179,8 +141,8 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
     Figures all;
     for (const Figures& total : totals_) all.Add(total);
     // The table of texts goes on; after tokens there is one of totals alone.
-    const bool after_tokens = flags_.per_token && !flags_.totals && !printer_->json();
-    if (!printer_->json() && all.texts < 2 && !after_tokens && !flags_.totals) return;
+    const bool after_tokens = flags_.per_token && !printer_->json();
+    if (!printer_->json() && all.texts < 2 && !after_tokens) return;
     Printer other(command_, false, TextColumns());
     Printer* const printer = after_tokens ? &other : printer_;
     if (after_tokens) std::cout << "\n";
@@ -206,44 +168,17 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
     request.set_token_log_probs(flags_.per_token);
     request.set_token_texts(flags_.per_token);
     request.set_top_candidates(flags_.top_candidates);
-    if (state_ == nullptr) return request;
-    // A version that is loaded meanwhile could not go on from this state.
-    request.set_version(version_);
-    request.set_return_states(true);
-    // Whether a blank line has tokens is the model's matter. An empty argument is a mistake that
-    // the server should name.
-    request.set_skip_empty(input_->has_lines() &&
-                           absl::StripAsciiWhitespace(items[0].text).empty());
-    if (!state_->empty()) request.add_states(*state_);
     return request;
-  }
-
-  // The texts as they are sent: lines go together if only their total is wanted.
-  Items Chunks(Items items) const {
-    if (!flags_.totals || !input_->has_lines()) return items;
-    Items chunks;
-    for (LineInput::Item& item : items) {
-      if (!chunks.empty() && chunks.back().text.size() + item.text.size() <= kChunkBytes) {
-        chunks.back().text += item.text;
-        ++chunks.back().num_lines;
-      } else {
-        chunks.push_back(std::move(item));
-      }
-    }
-    return chunks;
   }
 
   void Add(const LineInput::Item& item, const v1::ScoreResponse& response, const v1::Score& score,
            absl::Duration latency) {
-    // A blank line of which the model makes no token is no text.
-    if (state_ != nullptr && score.token_count() == 0) return;
-    const Figures figures = {item.source, item.num_lines, score.token_count(), score.scored_count(),
+    const Figures figures = {item.source, 1, score.token_count(), score.scored_count(),
                              score.log_prob()};
     if (totals_.empty() || totals_.back().source != item.source) {
       totals_.push_back({item.source});
     }
     totals_.back().Add(figures);
-    if (flags_.totals) return;
     if (printer_->json()) {
       Json json = ResultJson(item.line, item.text, response, score, latency);
       if (const std::string& file = input_->source_name(item.source); !file.empty()) {
@@ -261,16 +196,9 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
     }
   }
 
-  // The names of the columns come with the totals, which are wider.
-  void Flush() override {
-    if (!flags_.totals) printer_->Flush();
-  }
-
   const ScoreFlags& flags_;
   Client* const client_;
-  std::string* state_ = nullptr;  // where the next text goes on, if they are one
-  int64_t version_ = 0;           // that of the state
-  std::vector<Figures> totals_;   // one per source that has a text
+  std::vector<Figures> totals_;  // one per source that has a text
 };
 
 int Score(const Command& command, const std::vector<std::string>& args) {
@@ -278,21 +206,18 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   Flags flags;
   options.input.AddTo(&flags, /*can_truncate=*/false);
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
-  flags.Add("carry", &options.carry, "score the texts as one: each goes on from the one before");
-  flags.Add("totals", &options.totals, "print nothing but the total, or that of each file");
   flags.Add("per_token", &options.per_token, "show each token, and how probable it was");
   flags.Add("top_candidates", &options.top_candidates, {0, kMaxCandidates},
             "show each token with the most probable ones in its place, up to 128");
-  flags.Add("in_flight", &options.in_flight, {1}, "calls at a time; --carry has one");
+  flags.Add("in_flight", &options.in_flight, {1}, "calls at a time");
   const Start start = Begin(command, args, &flags, &options.common,
                             [&](const auto& texts) { return Check(texts.size(), &options); });
   if (start.client == nullptr) return start.exit_code;
 
-  LineInput input(start.arguments, options.files,
-                  options.carry ? LineInput::Lines::kWithEnds : options.input.lines());
+  LineInput input(start.arguments, options.files, options.input.skips_blank());
   Printer printer(command, options.common.json, Columns(options));
   Scorer scorer(command, options, start.client.get(), &input, &printer);
-  const int exit_code = options.carry ? scorer.ScoreAsOne() : scorer.Run(options.in_flight);
+  const int exit_code = scorer.Run(options.in_flight);
   scorer.PrintTotals();
   printer.WarnOfUnknownWords();
   return exit_code;

@@ -53,9 +53,7 @@ struct InputFlags {
     return request;
   }
   // A blank line is a text if texts without tokens are skipped by the server.
-  LineInput::Lines lines() const {
-    return skip_empty ? LineInput::Lines::kAll : LineInput::Lines::kSkipBlank;
-  }
+  bool skips_blank() const { return !skip_empty; }
 };
 
 }  // namespace sru::client

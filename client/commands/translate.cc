@@ -242,7 +242,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
     columns = {{"TEXT", true}, {"SCORE", true}, {"LOG-PROB", true}, {"TRANSLATION"}};
   }
   Printer printer(command, options.common.json, std::move(columns));
-  LineInput input(start.arguments, options.files, LineInput::Lines::kAll);
+  LineInput input(start.arguments, options.files, /*skips_blank=*/false);
   Translator translator(command, options, request, start.client.get(), &input, &printer);
   const int exit_code = translator.Run(options.in_flight);
   printer.WarnOfUnknownWords();

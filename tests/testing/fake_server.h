@@ -106,11 +106,6 @@ class FakeServer : private v1::InferenceService::Service {
     MutexLock lock(&mu_);
     corrupt_from_ = call;
   }
-  // Whether Score makes tokens of a blank text that may be skipped; true by default.
-  void SetBlankTokens(bool blank_tokens) {
-    MutexLock lock(&mu_);
-    blank_tokens_ = blank_tokens;
-  }
 
   // A further model that ListModels() and GetModel() tell of.
   void AddModel(const v1::ModelInfo& model) {
@@ -267,42 +262,36 @@ class FakeServer : private v1::InferenceService::Service {
   // "bad".
   grpc::Status Score(grpc::ServerContext* /*context*/, const v1::ScoreRequest* request,
                      v1::ScoreResponse* response) override {
-    return AnswerEach(
-        *request, response, kUnknownByte,
-        [&](int i, const auto& sequence) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-          std::vector<std::string> tokens(sequence.tokens().values().begin(),
-                                          sequence.tokens().values().end());
-          if (blank_tokens_ || !request->skip_empty() || !IsBlank(sequence)) {
-            for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
-          }
-          for (const int32_t id : sequence.token_ids().values()) {
-            tokens.emplace_back(1, static_cast<char>(id));
-          }
-          const std::string before = i < request->states_size() ? request->states(i) : "";
-          v1::Score* score = response->add_scores();
-          score->set_token_count(static_cast<int>(tokens.size()));
-          if (request->token_texts())
-            score->mutable_token_texts()->Add(tokens.begin(), tokens.end());
-          for (size_t k = before.empty() ? 1 : 0; k < tokens.size(); ++k) {
-            const double log_prob = -std::log(2.0) * (1 + static_cast<uint8_t>(tokens[k][0]) % 4);
-            score->set_scored_count(score->scored_count() + 1);
-            score->set_log_prob(score->log_prob() + log_prob);
-            if (request->token_log_probs())
-              score->add_token_log_probs(static_cast<float>(log_prob));
-            if (request->top_candidates() == 0) continue;
-            v1::Candidates* candidates = score->add_candidates();
-            for (int c = 0; c < request->top_candidates(); ++c) {
-              v1::Candidate* candidate = candidates->add_candidates();
-              candidate->set_token_id(c);
-              candidate->set_text(std::string(1, static_cast<char>('a' + c)));
-              candidate->set_log_prob(static_cast<float>(-std::log(2.0) * (1 + c)));
-            }
-          }
-          if (request->return_states()) {
-            score->set_state(before);
-            for (const std::string& token : tokens) *score->mutable_state() += token;
-          }
-        });
+    return AnswerEach(*request, response, kUnknownByte, [&](int i, const auto& sequence) {
+      std::vector<std::string> tokens(sequence.tokens().values().begin(),
+                                      sequence.tokens().values().end());
+      for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
+      for (const int32_t id : sequence.token_ids().values()) {
+        tokens.emplace_back(1, static_cast<char>(id));
+      }
+      const std::string before = i < request->states_size() ? request->states(i) : "";
+      v1::Score* score = response->add_scores();
+      score->set_token_count(static_cast<int>(tokens.size()));
+      if (request->token_texts()) score->mutable_token_texts()->Add(tokens.begin(), tokens.end());
+      for (size_t k = before.empty() ? 1 : 0; k < tokens.size(); ++k) {
+        const double log_prob = -std::log(2.0) * (1 + static_cast<uint8_t>(tokens[k][0]) % 4);
+        score->set_scored_count(score->scored_count() + 1);
+        score->set_log_prob(score->log_prob() + log_prob);
+        if (request->token_log_probs()) score->add_token_log_probs(static_cast<float>(log_prob));
+        if (request->top_candidates() == 0) continue;
+        v1::Candidates* candidates = score->add_candidates();
+        for (int c = 0; c < request->top_candidates(); ++c) {
+          v1::Candidate* candidate = candidates->add_candidates();
+          candidate->set_token_id(c);
+          candidate->set_text(std::string(1, static_cast<char>('a' + c)));
+          candidate->set_log_prob(static_cast<float>(-std::log(2.0) * (1 + c)));
+        }
+      }
+      if (request->return_states()) {
+        score->set_state(before);
+        for (const std::string& token : tokens) *score->mutable_state() += token;
+      }
+    });
   }
 
   // Words between spaces: the id of each is the number of its letters, and back.
@@ -681,7 +670,6 @@ class FakeServer : private v1::InferenceService::Service {
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::string> headers_ ABSL_GUARDED_BY(mu_);
   int corrupt_from_ ABSL_GUARDED_BY(mu_) = 1 << 30;
-  bool blank_tokens_ ABSL_GUARDED_BY(mu_) = true;
 };
 
 // An address at which nothing listens: the port of a server that is gone.
