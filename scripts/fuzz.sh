@@ -1,13 +1,10 @@
 #!/usr/bin/env bash
 # Fuzzes everything that reads bytes of strangers or of files (tests/fuzz), on the address and undefined behavior
-# sanitizers, and prints a table of what was run. First every target takes its committed inputs. Ends by itself, with 1
-# if a target failed.
+# sanitizers, and prints a table of what was run. Ends by itself, with 1 if a target failed.
 #
-#   scripts/fuzz.sh [--inputs=N | --seconds=S] [--targets=A,B] [--jobs=J] [--seed=N] [--minimize]
-#                   [--server_preset=asan]
+#   scripts/fuzz.sh [--seconds=S] [--targets=A,B] [--jobs=J] [--seed=N] [--minimize] [--server_preset=asan]
 #
-#   --inputs=N   N inputs in all, shared out by the targets' measured speed, a minimum for each
-#   --seconds=S  S seconds of each target
+#   --seconds=S  S seconds of each target, after the inputs that there are; default: 0
 #   --targets    some of: safetensors config lines sentencepiece marian text request infer state search headers http v2 rest messages
 #                texts door model http2 gateway; default: all
 #   --jobs=J     targets that run at a time; default: 2
