@@ -19,7 +19,7 @@ import textwrap
 from . import reader, stack, translator
 from .common import ExportError, printable, read_config, read_text
 from .encoder import ENCODER_ARGUMENTS
-from .model_directory import check_free, check_out, hidden, report, write_model
+from .model_directory import check_free, check_out, report, write_model
 from .verify import compare, look_for_needs
 from .vocabulary import PREPROCESSING_NAMES, PREPROCESSINGS
 from .vocabulary_file import from_value
@@ -122,7 +122,7 @@ def take_unknown(source, config, arguments):
 
 
 def export(torch, arguments):
-    """Writes the model. Returns whether it may be served: whether its numbers are those that it was compared with."""
+    """Writes the model unless its numbers differ from those that it is compared with. Returns whether it did."""
     out = check_out(arguments.out)
     inputs = [path for path in (arguments.checkpoint, arguments.config, arguments.vocab, arguments.subwords, arguments.labels,
                                 arguments.check) if path]
@@ -148,12 +148,15 @@ def export(torch, arguments):
             raise ExportError("--unknown: is for a model that takes text; this one has no vocabulary")
         model.config["preprocessing"] = {**model.config["preprocessing"], "unknown": unknown}
     if compared:
-        check_free(hidden(out), True, inputs)
         look_for_needs(torch, model, arguments)
     written = write_model(out, arguments.force, arguments.description, model,
                           lambda directory: not compared or compare(torch, model, directory, out, arguments))
-    report(out, written, model, arguments.notes)
-    return written == out
+    if written:
+        report(out, model, arguments.notes)
+    else:
+        print(f"The numbers differ, so {out} was not written. To serve the model all the same, export it without --verify and "
+              "--check.")
+    return written
 
 
 def sru_option(text):

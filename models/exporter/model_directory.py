@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import re
-import shlex
 import shutil
 import struct
 import tempfile
@@ -53,30 +52,26 @@ def check_free(out, force, inputs=()):
                               "version")
 
 
-def hidden(out):
-    """Where a model lies that was found to be wrong: beside `out`, under a name that servers pass over."""
-    return os.path.join(os.path.dirname(out), "." + os.path.basename(out))
-
-
 def write_directory(out, force, write, accept):
     """Calls write(directory) and accept(directory) on a hidden sibling of `out`, then renames it, so that a server that
-    runs meanwhile never sees half a model, nor one that is not accepted: that one goes to hidden(out). Returns its path."""
+    runs meanwhile never sees half a model. One that is not accepted is not written. Returns whether it was accepted."""
     parent = os.path.dirname(os.path.abspath(out))
     os.makedirs(parent, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
     try:
         os.chmod(temporary, 0o777 & ~current_umask())
         write(temporary)
-        target, replace = (out, force) if accept(temporary) else (hidden(out), True)
-        check_free(target, replace)
-        if os.path.lexists(target):
+        if not accept(temporary):
+            return False
+        check_free(out, force)
+        if os.path.lexists(out):
             old = tempfile.mkdtemp(prefix=".replaced-", dir=parent)
-            os.rename(target, os.path.join(old, "model"))
-            os.rename(temporary, target)
+            os.rename(out, os.path.join(old, "model"))
+            os.rename(temporary, out)
             shutil.rmtree(old)
         else:
-            os.rename(temporary, target)
-        return target
+            os.rename(temporary, out)
+        return True
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -110,7 +105,7 @@ def config_text(config):
 
 
 def write_model(out, force, description, model, accept):
-    """Writes the files of an Exported model to `out` if accept(directory), else to hidden(out); returns where they are."""
+    """Writes the files of an Exported model to `out` if accept(directory); returns whether it did."""
     config = {"format_version": FORMAT_VERSION}
     if description:
         config["description"] = description
@@ -137,21 +132,16 @@ def count_weights(model):
     return sum(tensor.numel() for name, tensor in model.tensors.items() if not name.endswith(unused))
 
 
-def report(out, written, model, notes):
+def report(out, model, notes):
     """Says what was written, what was found out about it and how to use it."""
     weights = count_weights(model)
-    print(f"wrote {written}:")
-    for name in sorted(os.listdir(written)):
-        print(f"  {name}  {os.path.getsize(os.path.join(written, name)):,} bytes")
+    print(f"wrote {out}:")
+    for name in sorted(os.listdir(out)):
+        print(f"  {name}  {os.path.getsize(os.path.join(out, name)):,} bytes")
     print(f"{model.layers}, {weights:,} weights, {model.summary}.")
     for note in notes:
         print(textwrap.fill(printable(note), 118, initial_indent="note: ", subsequent_indent="      ", break_long_words=False,
                             break_on_hyphens=False))
-    if written != out:
-        first = f"rm -r {shlex.quote(out)} && " if os.path.lexists(out) else ""
-        print(f"The numbers differ, so it is not {out}, but where no server loads it. To serve it all the same:")
-        print(f"  {first}mv {shlex.quote(written)} {shlex.quote(out)}")
-        return
     print("Serve it and ask it:")
     print(f"  sru_server --model_repository={os.path.dirname(os.path.dirname(out))}")
     print("  " + model.usage.format(model=os.path.basename(os.path.dirname(out))))
