@@ -2,16 +2,14 @@
 # Tries what is committed here on a fresh machine: it makes a new Debian or Ubuntu in a folder of its own with a new clone in it, and
 # runs the README's two commands there, `make demo` and `make test`. Prints their output, and how long each step took.
 #
-#   scripts/fresh_machine.sh SUITE [--pages | --command=COMMAND] [--files=DIR] [--root=DIR] [--keep]
+#   scripts/fresh_machine.sh SUITE [--pages | --command=COMMAND] [--files=DIR] [--root=DIR]
 #
 #   SUITE      bookworm (Debian 12), trixie (13), noble (Ubuntu 24.04)
 #   --pages    runs `make demo`, the README's first calls and docs/production.md, as a newcomer would; each block's seconds
 #              are printed, too
 #   --command  runs this instead of the two commands, in the clone, with bash
 #   --files    copies the files of this folder into the clone's build/
-#   --root     where the machine is made; default: build/fresh_machine/SUITE. A machine that --keep left there is used
-#              again, with a new clone, and kept again.
-#   --keep     keeps the machine's folder at the end; default: removes it
+#   --root     where the machine is made, and removed at the end; default: build/fresh_machine/SUITE
 #
 # Needs root, debootstrap (scripts/deps.sh machine) and a mirror: SRU_DEBIAN_MIRROR or SRU_UBUNTU_MIRROR, as
 # scripts/debian_root.sh uses them. The machine has processes, mounts and semaphores of its own, which end with it however it ends; it shares
@@ -29,11 +27,11 @@ wrong_usage() {
 
 # The braces make bash read the script as a whole before it runs, because a checkout may change in the hour that it takes.
 {
-suite='' keep='' root='' files='' commands=() steps=()
+suite='' root='' files='' commands=() steps=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help)
-      sed -n '2,19s/^# \{0,1\}//p' "$0"
+      sed -n '2,17s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     --command=?*) commands=("${argument#*=}") steps=("${argument#*=}") ;;
@@ -48,7 +46,6 @@ for argument in "$@"; do
       ;;
     --files=?*) files=${argument#*=} ;;
     --root=?*) root=${argument#*=} ;;
-    --keep) keep=yes ;;
     bookworm | trixie | noble)
       [ -z "$suite" ] || wrong_usage "expected one SUITE, found $suite and $argument"
       suite=$argument
@@ -63,13 +60,7 @@ done
 [ -z "$files" ] || [ -d "$files" ] || fail "--files: expected a folder, found $files"
 source=$(readlink -f "$(dirname "$0")/..")
 root=$(realpath -m "${root:-$source/build/fresh_machine/$suite}")
-mark=$root/etc/sru_fresh_machine # its suite; there when the machine is complete
-used_again=
-if [ -e "$root" ]; then
-  [ -e "$mark" ] || fail "--root: $root exists and is no machine that --keep left; remove it or name another folder"
-  [ "$(cat "$mark")" = "$suite" ] || fail "--root: expected a machine of $suite in $root, found $(cat "$mark")"
-  used_again=yes keep=yes
-fi
+[ ! -e "$root" ] || fail "--root: $root exists; remove it or name another folder"
 [ "$(id -u)" -eq 0 ] || fail "needs root, for debootstrap and mounts"
 for program in debootstrap git unshare setpriv; do
   command -v "$program" >/dev/null || fail "needs $program (scripts/deps.sh machine)"
@@ -97,10 +88,8 @@ clean_up() {
   if [ "$code" -ne 0 ]; then
     cp "$root"/root/sru_server/build/{configure.log,Testing/Temporary/LastTest.log} "$logs" 2>/dev/null || true
   fi
-  if [ -z "$keep" ] || [ ! -e "$mark" ]; then
-    # The second time removes what a process wrote while it ended.
-    rm -rf --one-file-system "$root" 2>/dev/null || { sleep 1; rm -rf --one-file-system "$root"; }
-  fi
+  # The second time removes what a process wrote while it ended.
+  rm -rf --one-file-system "$root" 2>/dev/null || { sleep 1; rm -rf --one-file-system "$root"; }
   if [ "$code" -eq 0 ]; then
     echo "fresh_machine: $suite:$times; all ${SECONDS}s"
   else
@@ -162,29 +151,25 @@ in_machine() {
   ' in_machine "$root" "$2"
 }
 
-if [ -z "$used_again" ]; then
-  system=Debian
-  [ "$suite" != noble ] || system=Ubuntu
-  run "a fresh $system" "$source/scripts/debian_root.sh" "$suite" "$root"
-  # These files are as in an installed Debian. No service of a package starts: it would meet this machine's on the network.
-  cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-  printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 fresh\n' >"$root/etc/hosts"
-  # How this machine reaches PyPI, where a proxy signs with an authority of its own.
-  if [ -n "${PIP_CERT:-}" ]; then
-    cp -L "$PIP_CERT" "$root/etc/pip_cert.pem"
-    printf '[global]\ncert = /etc/pip_cert.pem\n' >"$root/etc/pip.conf"
-  fi
-  printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
-  chmod +x "$root/usr/sbin/policy-rc.d"
-  # The two commands need nothing else beforehand.
-  in_machine make 'apt-get -qq update && apt-get -qq install -y --no-install-recommends make'
-  echo "$suite" >"$mark"
+system=Debian
+[ "$suite" != noble ] || system=Ubuntu
+run "a fresh $system" "$source/scripts/debian_root.sh" "$suite" "$root"
+# These files are as in an installed Debian. No service of a package starts: it would meet this machine's on the network.
+cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 fresh\n' >"$root/etc/hosts"
+# How this machine reaches PyPI, where a proxy signs with an authority of its own.
+if [ -n "${PIP_CERT:-}" ]; then
+  cp -L "$PIP_CERT" "$root/etc/pip_cert.pem"
+  printf '[global]\ncert = /etc/pip_cert.pem\n' >"$root/etc/pip.conf"
 fi
+printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+chmod +x "$root/usr/sbin/policy-rc.d"
+# The two commands need nothing else beforehand.
+in_machine make 'apt-get -qq update && apt-get -qq install -y --no-install-recommends make'
 if [ -n "$(git -C "$source" status --porcelain --untracked-files=no)" ]; then
   echo "fresh_machine: what is not committed here is not tried"
 fi
 echo "fresh_machine: commit $revision"
-rm -rf "$root/root/sru_server"
 git clone --quiet --depth=1 "file://$source" "$root/root/sru_server"
 [ -z "$files" ] || { mkdir "$root/root/sru_server/build" && cp -L "$files"/* "$root/root/sru_server/build/"; }
 for i in "${!commands[@]}"; do

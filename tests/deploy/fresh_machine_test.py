@@ -69,7 +69,7 @@ class ArgumentsTest(unittest.TestCase):
     def test_help_names_every_option(self):
         done = run("--help")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ("bookworm", "trixie", "noble", "--command", "--files", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
+        for word in ("bookworm", "trixie", "noble", "--command", "--files", "--root", "SRU_DEBIAN_MIRROR"):
             self.assertIn(word, done.stdout)
 
     def test_ubuntu_needs_its_keys(self):
@@ -90,12 +90,7 @@ class ArgumentsTest(unittest.TestCase):
 
     def test_removes_no_folder_that_it_did_not_make(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertIn("is no machine that --keep left", self.refused("bookworm", "--root=" + folder))
-            self.assertTrue(os.path.isdir(folder))
-            os.mkdir(os.path.join(folder, "etc"))
-            with open(os.path.join(folder, "etc", "sru_fresh_machine"), "w", encoding="ascii") as file:
-                file.write("trixie\n")
-            self.assertIn("expected a machine of bookworm in %s, found trixie" % folder, self.refused("bookworm", "--root=" + folder))
+            self.assertIn("--root: %s exists" % folder, self.refused("bookworm", "--root=" + folder))
             self.assertTrue(os.path.isdir(folder))
 
 
@@ -164,15 +159,6 @@ class MachineTest(unittest.TestCase):
         self.assertIn("E: no such release", done.stdout)
         self.assertIn("debootstrap of bookworm from http://mirror.invalid/refuses failed", done.stdout)
         self.assert_nothing_is_left()
-
-    def test_keep_leaves_a_machine_that_can_be_used_again(self):
-        done = self.run_in("touch /root/mark; touch left_in_the_clone", "--keep")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        done = self.run_in("test -e /root/mark && test ! -e left_in_the_clone")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertNotIn("a fresh Debian", done.stdout)
-        self.assertTrue(os.path.isdir(self.root))
-        self.assertEqual(os.listdir(self.root + "/proc") + os.listdir(self.root + "/sys"), [], "nothing is mounted")
 
     def start_and_signal(self, number):
         command = ["bookworm", "--root=" + self.root, "--command=echo it runs; sleep 1000"]
