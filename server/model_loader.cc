@@ -65,9 +65,8 @@ absl::Status ServedModelLoader::ChooseBackend() {
   }
   backend_options.cuda_memory_limit_bytes =
       static_cast<size_t>(batching.gpu_memory_limit_mb) * 1000000;
-  const absl::Duration poll = NumCores() >= 4 ? absl::Microseconds(50) : absl::ZeroDuration();
-  backend_options.cuda_poll = absl::ToChronoMicroseconds(
-      batching.gpu_poll < absl::ZeroDuration() ? poll : batching.gpu_poll);
+  // Polling occupies a core.
+  backend_options.cuda_poll = std::chrono::microseconds(NumCores() >= 4 ? 50 : 0);
   std::vector<std::string> warnings;
   const absl::Status created =
       models::ToAbslStatus(kernels::ChooseBackend(name, backend_options, &backend_, &warnings));

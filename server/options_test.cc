@@ -191,7 +191,6 @@ TEST(OptionsTest, WrongValuesNameTheFlag) {
             "--backend: expected auto, cpu, cuda or reference, found 'tpu'");
   EXPECT_EQ(ParseError({"--max_batch_tokens=0"}),
             "--max_batch_tokens: expected 1 to 4194304, found 0");
-  EXPECT_EQ(ParseError({"--cpu_threads=1025"}), "--cpu_threads: expected 0 to 1024, found 1025");
   EXPECT_EQ(ParseError({"--state_memory_mb=-1"}),
             "--state_memory_mb: expected 0 or 1 to 1073741824, found -1");
   EXPECT_EQ(ParseError({"--state_memory_mb=16", "--prefix_cache_mb=17"}),
@@ -202,7 +201,6 @@ TEST(OptionsTest, WrongValuesNameTheFlag) {
             "--send_timeout_s: expected 0 (never) or 10ms to 168h, found 1ms");
   EXPECT_THAT(ParseError({"--drain_timeout_s=1", "--drain_delay_s=2"}),
               HasSubstr("--drain_delay_s"));
-  EXPECT_EQ(Parse({"--gpu_poll_us=250"})->batching.gpu_poll, absl::Microseconds(250));
   EXPECT_EQ(Parse({"--max_connection_age_s=0"})->connections.max_age, absl::InfiniteDuration());
 }
 

@@ -130,6 +130,7 @@ Options WithinMemory(Options options) {
                          ", as many as an eighth of the memory holds"));
   }
   *most = within;
+  options.connections.max_age_grace = options.drain_timeout;
   return options;
 }
 
@@ -144,7 +145,7 @@ http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryB
   limits.body_timeout = kHttpBodyTimeout;
   limits.progress_timeout = kHttpProgressTimeout;
   limits.answer_timeout = options.memory.send_timeout;
-  limits.idle_timeout = std::min(kHttpIdleTimeout, options.connections.max_idle);
+  limits.idle_timeout = kHttpIdleTimeout;
   limits.max_age = options.connections.max_age;
   limits.max_age_grace = options.connections.max_age_grace;
   return limits;

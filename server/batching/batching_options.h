@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "base/flags.h"
 #include "kernels/backend.h"
 #include "server/batching/engine.h"
@@ -15,11 +14,10 @@ namespace sru::server::batching {
 
 struct BatchingOptions {
   std::string backend = "auto";  // "auto": see kernels::ChooseBackend()
-  // Its cuda_memory_limit_bytes and cuda_poll are not read: gpu_memory_limit_mb and gpu_poll have
-  // them.
+  // Its cuda_memory_limit_bytes and cuda_poll are not read: gpu_memory_limit_mb has the one, and
+  // the number of cores decides the other.
   kernels::BackendOptions hardware;
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
-  absl::Duration gpu_poll = absl::Microseconds(-1);  // BackendOptions::cuda_poll; -1: by the cores
   // Of each device, for the states of sequences, 10^6 bytes; 0 = a tenth of what is free
   int64_t state_memory_mb = 0;
   // Of each device and model, for the states of prompts' beginnings, 10^6 bytes; 0 = none are kept

@@ -176,7 +176,6 @@ Connection::Connection(DoorContext* context, Loop* loop, Owner* owner, AcceptedS
       started_(ClockNow()),
       deadline_(started_ + kHandshakeTimeout),
       last_read_(started_),
-      idle_since_(started_),
       last_ping_(started_ - std::chrono::hours(1)) {
   auto peer = std::make_shared<PeerInfo>();
   peer->name = socket.peer();
@@ -319,7 +318,6 @@ void Connection::StartSession(absl::string_view received) {
   nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kConnectionWindow);
   CheckBy(age_at_);
   CheckBy(last_read_ + kKeepaliveTime);
-  CheckBy(After(idle_since_, limits.max_idle));
   if (context_.draining.load()) BeginGoAway(CloseCause::kDrain);
   WriteSoon();
   if (received.empty() || Receive(received)) ReadSome();
@@ -529,14 +527,6 @@ void Connection::OnTimer(SteadyTime now) {
   } else if (age_grace_at_ == SteadyTime::max()) {
     age_grace_at_ = After(now, options.limits.max_age_grace);
     BeginGoAway(CloseCause::kAge);
-  }
-  if (go_away_ == GoAway::kNot && num_streams_ == 0) {
-    const SteadyTime idle_at = After(idle_since_, options.limits.max_idle);
-    if (now >= idle_at) {
-      BeginGoAway(CloseCause::kIdle);
-    } else {
-      CheckBy(idle_at);
-    }
   }
   if (go_away_ == GoAway::kAnnounced) {
     if (now >= go_away_at_) {
@@ -807,10 +797,7 @@ int Connection::OnData(int32_t id, absl::string_view bytes) {
 }
 
 void Connection::OnStreamClosed(int32_t id) {
-  if (--num_streams_ == 0) {
-    idle_since_ = ClockNow();
-    CheckBy(After(idle_since_, context_.options.limits.max_idle));
-  }
+  --num_streams_;
   if (Stream* const stream = Find(id)) stream->OnClosed();
 }
 

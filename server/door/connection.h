@@ -261,7 +261,6 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   bool has_ack_ = false;  // of our SETTINGS
   SteadyTime last_read_;
   SteadyTime block_since_;  // of the last header block
-  SteadyTime idle_since_;
   SteadyTime age_at_;
   SteadyTime age_grace_at_ = SteadyTime::max();
   SteadyTime open_by_ = SteadyTime::max();    // if it has only reset streams

@@ -54,7 +54,7 @@ class CountedStream final : public ByteStream {
 DoorMetrics::DoorMetrics(prometheus::Registry* registry)
     : closed_(registry, "sru_door_connections_closed_total",
               "Connections that ended: peer, handshake, protocol (not HTTP/2), too_slow, "
-              "not_taken (--send_timeout_s), flood, made_way (for another one), idle, age, "
+              "not_taken (--send_timeout_s), flood, made_way (for another one), age, "
               "drain, revoked (certificate), http1 (continued as HTTP/1.1).",
               "cause", kCloseCauseNames),
       streams_(AddCounter(registry, "sru_door_streams_total",

@@ -29,15 +29,14 @@ enum class CloseCause {
   kNotTaken,   // the peer does not take what is sent to it
   kFlood,
   kMadeWay,  // for another one
-  kIdle,
   kAge,
   kDrain,
   kRevoked,  // the client's certificate is no longer accepted
   kHttp1     // it goes on as a connection of the HTTP server
 };
 inline constexpr const char* kCloseCauseNames[] = {"peer",      "handshake", "protocol", "too_slow",
-                                                   "not_taken", "flood",     "made_way", "idle",
-                                                   "age",       "drain",     "revoked",  "http1"};
+                                                   "not_taken", "flood",     "made_way", "age",
+                                                   "drain",     "revoked",   "http1"};
 static_assert(std::size(kCloseCauseNames) == size_t{1} + static_cast<size_t>(CloseCause::kHttp1));
 
 // The protocol of a connection.

@@ -107,9 +107,6 @@ void SetLimits(const door::DoorOptions& options, int64_t receive_bytes,
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                                 Milliseconds(limits.max_age_grace));
   }
-  if (limits.max_idle != absl::InfiniteDuration()) {
-    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(limits.max_idle));
-  }
 }
 
 absl::string_view FindMetadata(const grpc::GenericCallbackServerContext& call,

@@ -136,20 +136,13 @@ void AddFlags(ConnectionLimits* limits, Flags* flags) {
              "a call of it. 0 = what memory and open files allow.");
   flags->AddTime("max_connection_age_s", &limits->max_age, absl::Seconds(1), or_never,
                  "Seconds after which a client is asked to connect anew, so that clients "
-                 "find new servers; varies by 10%. 0 = never.");
+                 "find new servers; varies by 10%. Calls then have --drain_timeout_s to end. "
+                 "0 = never.");
 
   flags->Group(Flags::kRarelyChanged);
   flags->Add("max_metadata_bytes", &limits->max_metadata_bytes, {1024, 1 << 20},
              "Most bytes of headers in one call; a call with more gets "
              "RESOURCE_EXHAUSTED.");
-  flags->Add("max_concurrent_streams", &limits->max_concurrent_streams, {1, 1 << 30},
-             "Most open calls per connection; clients hold further ones back until "
-             "earlier ones are answered.");
-  flags->AddTime("max_connection_age_grace_s", &limits->max_age_grace, absl::Seconds(1),
-                 {absl::ZeroDuration(), kMaxSeconds},
-                 "Seconds that calls have to end on a connection that reached its age.");
-  flags->AddTime("max_connection_idle_s", &limits->max_idle, absl::Seconds(1), or_never,
-                 "Seconds without a call after which a connection is closed. 0 = never.");
 }
 
 }  // namespace sru::server::transport

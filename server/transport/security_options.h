@@ -51,11 +51,10 @@ struct ConnectionLimits {
   int max_connections = 10000;       // 0 = as many as the process may have open files
   int max_metadata_bytes = 8192;     // headers of one call
   int max_concurrent_streams = 512;  // per connection
-  // After max_age a connection takes no new calls, after another max_age_grace it is closed.
-  // Infinite = never.
+  // After max_age a connection takes no new calls, after another max_age_grace it is closed; the
+  // server sets that to --drain_timeout_s. Infinite = never.
   absl::Duration max_age = absl::InfiniteDuration();
   absl::Duration max_age_grace = absl::Seconds(30);
-  absl::Duration max_idle = absl::InfiniteDuration();
   // A stream of messages whose client is expected to send one, and has sent none for this long,
   // continues as if its client had ended it. No flag: a client that is silent for longer is gone.
   absl::Duration max_stream_idle = absl::Minutes(10);

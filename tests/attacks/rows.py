@@ -517,7 +517,7 @@ def idle_streams(target):
     return Outcome("2400 streams, %d reset; others' texts %s" % (refused, counts(codes)), failures=failures)
 
 
-@row(given=tls, flags=["--max_connection_age_s=1", "--max_connection_age_grace_s=1"], seconds=6)
+@row(given=tls, flags=["--max_connection_age_s=1", "--drain_timeout_s=1"], seconds=6)
 def an_old_http_connection(target):
     """N8: a connection of HTTP/1.1 that goes on calling must end at its age."""
     context = ssl._create_unverified_context()

@@ -36,16 +36,19 @@ FIRST_FLAGS = (
 ).split()
 # Flags of earlier versions that are gone, with what to say instead. The server refuses each by name.
 GONE_FLAGS = {
-    "admin_without_auth": "", "admission": "", "allow_tf32": "", "compute_turn_us": "", "connection_guard": "", "empty_repository_grace_s": "",
-    "gpu_dependent_launch": "", "min_ping_interval_s": "", "read_pause_us": "", "scheduling": "",
+    "admin_without_auth": "", "admission": "", "allow_tf32": "", "compute_turn_us": "", "connection_guard": "", "cpu_threads": "",
+    "empty_repository_grace_s": "", "fuse_layers": "", "gpu_dependent_launch": "", "gpu_poll_us": "", "max_batch_sequences": "",
+    "max_concurrent_streams": "", "max_connection_age_grace_s": "", "max_connection_idle_s": "", "min_ping_interval_s": "",
+    "read_pause_us": "", "scheduling": "",
 }
 # Those of the client's subcommands.
 GONE_CLIENT_FLAGS = {
+    "answer": {"batch", "in_flight", "paragraphs", "queries"},
     "classify": {"tokens", "times"},
     "encode": {"chunk_frames", "features", "state_in", "state_out", "stream", "tokens"},
     "generate": {"interactive", "logit_bias", "stats", "stop_token_ids", "tokens"},
-    "score": {"state_in", "state_out", "tokens"},
-    "translate": {"stats", "tokens"},
+    "score": {"carry", "files", "state_in", "state_out", "tokens", "totals"},
+    "translate": {"files", "stats", "tokens"},
 }
 GONE_FLAG_OF_EVERY_SUBCOMMAND = {"token_without_tls"}
 # A field of requests that an old server may ignore: the client prints "-" for each token's text.
