@@ -1,5 +1,6 @@
 #include "bench/load_flags.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,6 @@
 #include "bench/commands.h"
 #include "bench/loopback.h"
 #include "client/client.h"
-#include "client/find_model.h"
 #include "client/names.h"
 #include "client/tls_flags.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -55,7 +55,16 @@ absl::StatusOr<v1::ModelInfo> FindModel(const RunOptions& run, const std::string
   connect.max_attempts = 1;
   connect.channel_args = {{GRPC_ARG_ENABLE_HTTP_PROXY, 0}};
   SRU_ASSIGN_OR_RETURN(auto client, client::Client::Create(connect));
-  return client::FindModel(*client, model, version, tasks);
+  if (!model.empty()) return client->GetModel(model, version);
+  SRU_ASSIGN_OR_RETURN(v1::ListModelsResponse list, client->ListModels());
+  const std::string* found = nullptr;
+  for (const v1::ModelInfo& each : list.models()) {
+    if (std::find(tasks.begin(), tasks.end(), each.task()) == tasks.end()) continue;
+    // Of several the server says what to do.
+    if (found != nullptr && *found != each.name()) return client->GetModel("", version);
+    found = &each.name();
+  }
+  return client->GetModel(found == nullptr ? "" : *found, version);
 }
 
 int Fail(const std::string& command, const absl::Status& status, const RunOptions& run) {

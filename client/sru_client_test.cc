@@ -50,11 +50,6 @@ class ShellTest : public SruClientTest {
   }
 };
 
-TEST_F(ShellTest, AFileMayBeAPipe) {
-  const Output output = Shell("echo dd | sru score --files --json /dev/stdin", 0);
-  EXPECT_THAT(output.out, HasSubstr("\"file\":\"/dev/stdin\""));
-}
-
 TEST_F(ShellTest, AnInputThatCannotBeReadIsNotEmpty) {
   const std::pair<const char*, int> cases[] = {{"classify", 1}, {"generate", 2}};
   for (const auto& [command, exit_code] : cases) {
@@ -331,33 +326,6 @@ TEST_F(SruClientTest, AStateReplacesNoLinkAndNoPipe) {
   close(pipe);
 }
 
-TEST_F(SruClientTest, ScoreReadsFiles) {
-  const std::string one = File("one", "dd\n\ndd\n");
-  const std::string two = File("two", "ab\n");
-  Output output = Run({"score", "--files", one, two});
-  EXPECT_THAT(output.out,
-              HasSubstr("     4    -1.386      1.0000       2.000  total of " + one +
-                        ", 2 texts\n"
-                        "     2    -2.079      3.0000       8.000  total of " +
-                        two +
-                        ", 1 text\n"
-                        "     6    -3.466      1.6667       3.175  total of 3 texts\n"));
-  output = Run({"score", "--files", "--json", "-", two}, "cc\n");
-  const std::vector<nlohmann::json> objects = JsonLines(output.out);
-  ASSERT_GE(objects.size(), 2u);
-  EXPECT_EQ(objects[0].count("file"), 0u);
-  EXPECT_THAT(objects[1], Has({{"file", two}, {"text", "ab"}}));
-
-  File("two", "ab\nbad\n");
-  output = Run({"score", "--files", one, two}, 1);
-  EXPECT_THAT(output.err, HasSubstr(two + ":2: INVALID_ARGUMENT"));
-  output = Run({"score", "--files", one, one + ".absent"}, 1);
-  EXPECT_THAT(output.err, HasSubstr(one + ".absent: cannot be read: No such file"));
-  EXPECT_THAT(output.out, HasSubstr("dd\n"));
-  output = Run({"score", "--files", ::testing::TempDir()}, 1);
-  EXPECT_THAT(output.err, HasSubstr("cannot be read: Is a directory"));
-}
-
 TEST_F(SruClientTest, ScoreKeepsTheOrderOfManyCalls) {
   std::string input;
   for (int i = 0; i < 200; ++i) input += std::string(1 + i, 'd') + "\n";
@@ -551,7 +519,6 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"score", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},
       {{"score", "--top_candidates=-1", "x"}, "--top_candidates: expected 0 to 128, found -1"},
       {{"score", "--in_flight=0", "x"}, "--in_flight: expected 1 or more, found 0"},
-      {{"score", "--files"}, "--files: expected the name of a file"},
       {{"generate", "--state_in=/nonexistent", "x"},
        "--state_in: /nonexistent: cannot be read: No "},
       {{"generate", "--state_in=/", "x"}, "--state_in: /: cannot be read: Is a directory"},

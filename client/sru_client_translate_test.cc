@@ -117,17 +117,6 @@ TEST_F(TranslateTest, PrintsJson) {
   EXPECT_EQ(objects[1]["hypotheses"][0]["text"], "");
 }
 
-TEST_F(TranslateTest, ReadsFiles) {
-  const std::string one = File("one", "a\n\nb\n");
-  const std::string two = File("two", "c\nbad\n");
-  Output output = Run({"translate", "--files", one, "-", two}, "s\n", 1);
-  EXPECT_EQ(output.out, "A\n\nB\nS\nC\n\n");
-  EXPECT_THAT(output.err, HasSubstr(two + ":2: INVALID_ARGUMENT"));
-  output = Run({"translate", "--files", one, one + ".absent"}, 1);
-  EXPECT_EQ(output.out, "A\n\nB\n");
-  EXPECT_THAT(output.err, HasSubstr(one + ".absent: cannot be read: No such file"));
-}
-
 TEST_F(TranslateTest, ChecksItsFlags) {
   const auto error = [this](const std::vector<std::string>& flags) {
     std::vector<std::string> args = {"translate", "text"};
@@ -152,7 +141,6 @@ TEST_F(TranslateTest, ChecksItsFlags) {
   EXPECT_THAT(error({"--max_new_tokens=-1"}), HasSubstr("--max_new_tokens: expected 0 or more"));
   EXPECT_THAT(error({"--in_flight=0"}), HasSubstr("--in_flight: expected 1 or more"));
   EXPECT_THAT(error({"--beem_size=2"}), HasSubstr("--beam_size"));
-  Run({"translate", "--files"}, 2);
   EXPECT_THAT(Run({"translate", "--alignment", "x"}, 2).err,
               HasSubstr("--alignment: expected --json"));
   EXPECT_EQ(server_.num_calls(), 0);

@@ -116,7 +116,7 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
 
   Printer printer(command, options.common.json || options.raw,
                   {{"SHAPE"}, {"LENGTH", true}, {"TOKENS", true}, {"FIRST VALUES"}, {"TEXT"}});
-  LineInput input(start.arguments, /*files=*/false, options.input.skips_blank());
+  LineInput input(start.arguments, options.input.skips_blank());
   TextRunner<v1::EncodeResponse, v1::Encoding> runner(
       command, options.common, options.input.batch, &input, &printer,
       &v1::EncodeResponse::encodings,

@@ -1,15 +1,20 @@
 // sru_client generate: texts that a language model writes.
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <system_error>
 
+#include "absl/strings/numbers.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "client/client.h"
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/sampling_flags.h"
-#include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
 #include "client/read_file.h"
 
@@ -38,6 +43,114 @@ examples:
   sru_client generate --json "It was a" | jq -j .text
   sru_client generate --state_out=s.bin "It was" ; sru_client generate --state_in=s.bin
 )";
+
+// The limits of inference.proto.
+constexpr float kMaxTemperature = 100;
+constexpr float kMaxPenalty = 100;
+
+// How tokens are picked, and when a text ends.
+struct SamplingFlags {
+  float temperature = 0;
+  int top_k = 0;
+  float top_p = 0;
+  float min_p = 0;
+  std::string seed;
+  float repetition_penalty = 0;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  int num_samples = 1;
+  int max_new_tokens = 200;
+  int min_new_tokens = 0;
+  std::vector<std::string> stop;
+
+  void AddTo(Flags* flags) {
+    flags->Add("max_new_tokens", &max_new_tokens, {0},
+               "length of the text in tokens; 0 = as many as the server allows");
+    flags->Add("min_new_tokens", &min_new_tokens, {0},
+               "nothing ends the text before it has this many");
+    flags->AddRepeated(
+        "stop", &stop,
+        "end the text before this string; may be given several times ($'\\n' is a newline)");
+    flags->Add(
+        "temperature", &temperature, {0, kMaxTemperature},
+        "0 = always the most probable token; 1 = as probable as the model finds them; more is "
+        "wilder");
+    flags->Add("top_k", &top_k, {0}, "pick among the most probable tokens, this many; 0 = all");
+    flags->Add("top_p", &top_p, {0, 1},
+               "pick among the fewest with this probability together; 0 = all");
+    flags->Add("min_p", &min_p, {0, 1},
+               "pick among those with at least this part of the largest probability");
+    flags->Add("seed", &seed, "fixes the text for good; without one each run gives another text");
+    flags->Add("repetition_penalty", &repetition_penalty, {0, kMaxPenalty},
+               "makes tokens of the prompt and the text less probable; 1.1 is mild, 0 = off");
+    flags->Add("presence_penalty", &presence_penalty, {-kMaxPenalty, kMaxPenalty},
+               "the same for tokens of the text");
+    flags->Add("frequency_penalty", &frequency_penalty, {-kMaxPenalty, kMaxPenalty},
+               "the same, for each time that one came");
+    flags->Add("num_samples", &num_samples, {1, kMaxSamples}, "how many texts");
+  }
+
+  // Writes them into `request`. kInvalidArgument names the flag that is wrong.
+  absl::Status WriteTo(v1::GenerateRequest* request) const {
+    if (max_new_tokens > 0 && min_new_tokens > max_new_tokens) {
+      return InvalidArgument("--min_new_tokens: expected at most ", max_new_tokens,
+                             " (--max_new_tokens), found ", min_new_tokens);
+    }
+    v1::Sampling* sampling = request->mutable_sampling();
+    uint64_t parsed_seed = 0;
+    if (!seed.empty()) {
+      if (!absl::SimpleAtoi(seed, &parsed_seed)) {
+        return InvalidArgument("--seed: expected a whole number from 0 to 2^64 - 1, found '", seed,
+                               "'");
+      }
+      sampling->set_seed(parsed_seed);
+    }
+    for (const std::string& text : stop) {
+      if (text.empty()) return absl::InvalidArgumentError("--stop: expected text, found ''");
+      request->add_stop(text);
+    }
+    sampling->set_temperature(temperature);
+    sampling->set_top_k(top_k);
+    sampling->set_top_p(top_p);
+    sampling->set_min_p(min_p);
+    sampling->set_repetition_penalty(repetition_penalty);
+    sampling->set_presence_penalty(presence_penalty);
+    sampling->set_frequency_penalty(frequency_penalty);
+    request->set_max_new_tokens(max_new_tokens);
+    request->set_min_new_tokens(min_new_tokens);
+    request->set_num_samples(num_samples);
+    return absl::OkStatus();
+  }
+};
+
+// Leaves `state` as it is without a path. kInvalidArgument, naming --state_in, if the file cannot
+// be read or is empty.
+absl::Status ReadState(const std::string& path, std::string* state) {
+  if (path.empty()) return absl::OkStatus();
+  SRU_ASSIGN_OR_RETURN(*state, ReadFile("--state_in", path));
+  if (!state->empty()) return absl::OkStatus();
+  return InvalidArgument("--state_in: ", path, " is empty; expected what --state_out has written");
+}
+
+// Replaces the file, or the one that a symbolic link leads to, in one step, so that it is never
+// half a state. A device or a pipe is written to.
+absl::Status WriteState(const std::string& path, const std::string& state) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  const bool in_place = std::filesystem::exists(status) && !is_regular_file(status);
+  std::string target = in_place ? path : std::filesystem::canonical(path, error).string();
+  if (target.empty()) target = path;  // there is no such file yet
+  const std::string written = in_place ? target : absl::StrCat(target, ".", getpid());
+  std::ofstream file(written, std::ios::binary);
+  file << state;
+  file.close();
+  if (file && (in_place || std::rename(written.c_str(), target.c_str()) == 0)) {
+    return absl::OkStatus();
+  }
+  const std::string reason = std::strerror(errno);
+  if (!in_place) std::remove(written.c_str());
+  return absl::UnknownError(absl::StrCat("--state_out: ", path, " cannot be written: ", reason));
+}
 
 struct GenerateFlags {
   CommonFlags common;

@@ -80,7 +80,7 @@ int PrintLabels(const Command& command, const std::vector<std::string>& args, Fl
   if (start.client == nullptr) return start.exit_code;
 
   Printer printer(command, common.json, std::move(columns));
-  LineInput input(start.arguments, /*files=*/false, input_flags.skips_blank());
+  LineInput input(start.arguments, input_flags.skips_blank());
   TextRunner<Response, Result> runner(
       command, common, input_flags.batch, &input, &printer, results,
       [&](const auto& items) {

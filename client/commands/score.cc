@@ -15,7 +15,6 @@ constexpr char kScoreHelp[] =
     R"(sru_client score says how probable a language model finds each text.
 
 usage: sru_client score [--flag=value ...] [TEXT ...]
-       sru_client score --files [--flag=value ...] FILE ...
 
 Without TEXT, reads standard input, one text per line; blank lines are skipped. The table has the
 number of tokens, the natural logarithm of the text's probability, the bits that a token costs on
@@ -27,7 +26,7 @@ examples:
   sru_client score "It was a dark and stormy night"
   sru_client score --per_token "It was a dark and stromy night"     (where is the surprise?)
   sru_client score --top_candidates=5 "It was a dark and"           (what else might have come?)
-  sru_client score --files chapter1.txt chapter2.txt
+  sru_client score < chapter1.txt                          (the last row has the total)
   sru_client score --json < texts.txt > scores.jsonl       (the last line has the total)
   sru_client score --json --skip_empty < lines.txt         (an object for each line, blank or not)
 )";
@@ -35,24 +34,13 @@ examples:
 struct ScoreFlags {
   CommonFlags common;
   InputFlags input;
-  bool files = false;
   bool per_token = false;
   int top_candidates = 0;
   int in_flight = 4;
 };
 
-// Parses what flags name and checks them against each other. kInvalidArgument names the flag.
-absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
-  if (flags->files && num_arguments == 0) {
-    return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
-  }
-  flags->per_token = flags->per_token || flags->top_candidates > 0;
-  return absl::OkStatus();
-}
-
-// Figures of a text, or of all texts of a source.
+// Figures of a text, or of all texts.
 struct Figures {
-  size_t source = 0;
   int64_t texts = 0;
   int64_t tokens = 0;
   int64_t scored = 0;
@@ -134,31 +122,21 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
         flags_(flags),
         client_(client) {}
 
-  // Prints the totals of files, and that of all.
-  void PrintTotals() {
-    if (totals_.empty()) return;
-    const bool files = !input_->source_name(totals_[0].source).empty();
-    Figures all;
-    for (const Figures& total : totals_) all.Add(total);
-    // The table of texts goes on; after tokens there is one of totals alone.
-    const bool after_tokens = flags_.per_token && !printer_->json();
-    if (!printer_->json() && all.texts < 2 && !after_tokens) return;
-    Printer other(command_, false, TextColumns());
-    Printer* const printer = after_tokens ? &other : printer_;
-    if (after_tokens) std::cout << "\n";
-    const auto add = [&](const Figures& total, const std::string& file) {
-      Json json = Json::object();
-      if (!file.empty()) json["file"] = file;
-      json["texts"] = total.texts;
-      total.WriteTo(&json);
-      if (printer->json()) return printer->Object({{"total", json}});
-      printer->Row(total.Cells(absl::StrCat("total of ", file, file.empty() ? "" : ", ",
-                                            total.texts, total.texts == 1 ? " text" : " texts")));
-    };
-    for (const Figures& total : totals_) {
-      if (files) add(total, input_->source_name(total.source));
+  // Prints the total of all texts.
+  void PrintTotal() {
+    if (total_.texts == 0) return;
+    if (printer_->json()) {
+      Json json = {{"texts", total_.texts}};
+      total_.WriteTo(&json);
+      return printer_->Object({{"total", json}});
     }
-    if (!files || totals_.size() > 1) add(all, "");
+    // The table of texts goes on; after tokens there is one of the total alone.
+    if (total_.texts < 2 && !flags_.per_token) return;
+    Printer other(command_, false, TextColumns());
+    Printer* const printer = flags_.per_token ? &other : printer_;
+    if (flags_.per_token) std::cout << "\n";
+    printer->Row(total_.Cells(
+        absl::StrCat("total of ", total_.texts, total_.texts == 1 ? " text" : " texts")));
     printer->Flush();
   }
 
@@ -173,17 +151,10 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
 
   void Add(const LineInput::Item& item, const v1::ScoreResponse& response, const v1::Score& score,
            absl::Duration latency) {
-    const Figures figures = {item.source, 1, score.token_count(), score.scored_count(),
-                             score.log_prob()};
-    if (totals_.empty() || totals_.back().source != item.source) {
-      totals_.push_back({item.source});
-    }
-    totals_.back().Add(figures);
+    const Figures figures = {1, score.token_count(), score.scored_count(), score.log_prob()};
+    total_.Add(figures);
     if (printer_->json()) {
       Json json = ResultJson(item.line, item.text, response, score, latency);
-      if (const std::string& file = input_->source_name(item.source); !file.empty()) {
-        json["file"] = file;
-      }
       figures.WriteTo(&json);
       // What was asked for is there, too, if it is empty: a text may have one token.
       if (!flags_.per_token) EraseEmpty({"token_log_probs", "token_texts"}, &json);
@@ -198,27 +169,26 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
 
   const ScoreFlags& flags_;
   Client* const client_;
-  std::vector<Figures> totals_;  // one per source that has a text
+  Figures total_;
 };
 
 int Score(const Command& command, const std::vector<std::string>& args) {
   ScoreFlags options;
   Flags flags;
   options.input.AddTo(&flags, /*can_truncate=*/false);
-  flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("per_token", &options.per_token, "show each token, and how probable it was");
   flags.Add("top_candidates", &options.top_candidates, {0, kMaxCandidates},
             "show each token with the most probable ones in its place, up to 128");
   flags.Add("in_flight", &options.in_flight, {1}, "calls at a time");
-  const Start start = Begin(command, args, &flags, &options.common,
-                            [&](const auto& texts) { return Check(texts.size(), &options); });
+  const Start start = Begin(command, args, &flags, &options.common);
   if (start.client == nullptr) return start.exit_code;
+  options.per_token = options.per_token || options.top_candidates > 0;
 
-  LineInput input(start.arguments, options.files, options.input.skips_blank());
+  LineInput input(start.arguments, options.input.skips_blank());
   Printer printer(command, options.common.json, Columns(options));
   Scorer scorer(command, options, start.client.get(), &input, &printer);
   const int exit_code = scorer.Run(options.in_flight);
-  scorer.PrintTotals();
+  scorer.PrintTotal();
   printer.WarnOfUnknownWords();
   return exit_code;
 }

@@ -33,7 +33,7 @@ int Tokenize(const Command& command, const std::vector<std::string>& args) {
   if (start.client == nullptr) return start.exit_code;
   Printer printer(command, common.json,
                   {{"ID", true}, {"TOKEN"}, {"BEGIN", true}, {"END", true}, {"TEXT"}});
-  LineInput input(start.arguments, /*files=*/false, /*skips_blank=*/true);
+  LineInput input(start.arguments, /*skips_blank=*/true);
   TextRunner<v1::TokenizeResponse, v1::Tokenization> runner(
       command, common, batch, &input, &printer, &v1::TokenizeResponse::tokenizations,
       [&](const auto& items) {

@@ -21,7 +21,6 @@ constexpr char kTranslateHelp[] =
     R"(sru_client translate prints the most probable translation of each text.
 
 usage: sru_client translate [--flag=value ...] [TEXT ...]
-       sru_client translate --files [--flag=value ...] FILE ...
 
 Without TEXT, reads standard input, one text per line, and prints translations in the same order as
 they come; an empty line stays an empty line. A text that the server refuses fails alone: its line
@@ -38,7 +37,7 @@ token of the text.
 examples:
   sru_client translate "A ship sails past the old lighthouse."
   sru_client translate < captions.en > captions.de
-  sru_client translate --files --beam_size=1 --in_flight=8 chapter1.txt chapter2.txt
+  cat chapter1.txt chapter2.txt | sru_client translate --beam_size=1 --in_flight=8
   sru_client translate --n_best=3 --beam_size=8 "A dog runs."
   sru_client translate --prefix="Eine Katze" "A dog runs."
   sru_client translate --json --alignment "A dog runs." | jq '.hypotheses[0].alignment'
@@ -52,7 +51,6 @@ constexpr double kMaxLengthFactor = 100;
 struct TranslateFlags {
   CommonFlags common;
   InputFlags input;
-  bool files = false;
   int in_flight = 4;
   int beam_size = 0;
   int n_best = 1;
@@ -74,17 +72,13 @@ absl::Status ParseNumber(absl::string_view flag, const std::string& text, double
 
 // Parses what flags name, checks them against each other and makes what all requests have.
 // kInvalidArgument names the flag.
-absl::Status MakeRequest(size_t num_arguments, TranslateFlags* flags,
-                         v1::TranslateRequest* request) {
+absl::Status MakeRequest(TranslateFlags* flags, v1::TranslateRequest* request) {
   if (flags->beam_size > 0 && flags->n_best > flags->beam_size) {
     return InvalidArgument("--n_best: expected at most --beam_size, ", flags->beam_size, ", found ",
                            flags->n_best);
   }
   if (flags->alignment && !flags->common.json) {
     return absl::InvalidArgumentError("--alignment: expected --json, found none");
-  }
-  if (flags->files && num_arguments == 0) {
-    return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
   }
   flags->input.target.SetOn(request);
   request->set_truncate(flags->input.truncate);
@@ -181,9 +175,6 @@ class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
   Json TextJson(const LineInput::Item& item, const v1::TranslateResponse& response,
                 const v1::Translation& translation, absl::Duration latency) const {
     Json json = ResultJson(item.line, item.text, response, translation, latency);
-    if (const std::string& file = input_->source_name(item.source); !file.empty()) {
-      json["file"] = file;
-    }
     EraseEmpty({"source_tokens"}, &json);
     const int source_tokens = translation.token_count();
     for (int h = 0; h < translation.hypotheses_size(); ++h) {
@@ -228,13 +219,11 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("prefix", &options.prefix, "TEXT: what each translation begins with");
   flags.Add("alignment", &options.alignment,
             "with --json: how much each token looked at each token of the text");
-  flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("in_flight", &options.in_flight, {1}, "calls at a time");
   options.input.AddTo(&flags, /*can_truncate=*/true, /*can_skip_empty=*/false);
   v1::TranslateRequest request;
-  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& texts) {
-    return MakeRequest(texts.size(), &options, &request);
-  });
+  const Start start = Begin(command, args, &flags, &options.common,
+                            [&](const auto& /*texts*/) { return MakeRequest(&options, &request); });
   if (start.client == nullptr) return start.exit_code;
 
   std::vector<TextTable::Column> columns;
@@ -242,7 +231,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
     columns = {{"TEXT", true}, {"SCORE", true}, {"LOG-PROB", true}, {"TRANSLATION"}};
   }
   Printer printer(command, options.common.json, std::move(columns));
-  LineInput input(start.arguments, options.files, /*skips_blank=*/false);
+  LineInput input(start.arguments, /*skips_blank=*/false);
   Translator translator(command, options, request, start.client.get(), &input, &printer);
   const int exit_code = translator.Run(options.in_flight);
   printer.WarnOfUnknownWords();

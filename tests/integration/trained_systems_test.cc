@@ -1,5 +1,5 @@
 // A trained reader and a trained translator are exported with models/export_torch.py and called
-// over the wire and with sru_client: every recorded question gets its answers with their offsets,
+// over the wire: every recorded question gets its answers with their offsets,
 // every recorded sentence its translations, token by token, and their scores within 1e-3.
 //
 // Needs the directory checkpoints/ of SRU_SHARED_DIR (default ../shared) and a Python with torch;
@@ -12,14 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/python_with_torch.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/checkpoints.h"
-#include "tests/testing/subprocess.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::testing {
@@ -50,20 +47,6 @@ class TrainedSystemTest : public ::testing::Test {
     for (std::string line; std::getline(file, line);) objects.push_back(json::parse(line));
     EXPECT_EQ(objects.size(), count);
     return objects;
-  }
-
-  // What sru_client prints for the lines of `input`, line by line.
-  std::vector<std::string> RunClient(std::vector<std::string> arguments, const std::string& input) {
-    repository_.Write("input", input);
-    arguments.insert(arguments.begin(), SRU_CLIENT_BINARY);
-    arguments.push_back("--address=" + server_->server().address().ToString());
-    arguments.push_back(repository_.path("input"));
-    Subprocess client(arguments);
-    EXPECT_EQ(client.Wait(absl::Minutes(3)), 0) << client.err();
-    std::vector<std::string> lines = absl::StrSplit(client.out(), '\n');
-    EXPECT_EQ(lines.back(), "");
-    lines.pop_back();
-    return lines;
   }
 
   fs::path checkpoint_;
@@ -143,24 +126,6 @@ TEST_F(TrainedReaderTest, TheBestPassageWins) {
     EXPECT_EQ(response.results(0).answers(0).passage(), best);
     for (const v1::SpanAnswer& answer : response.results(0).answers()) {
       ExpectSpan(answer, recorded["answers"][answer.passage()]);
-    }
-  }
-}
-
-TEST_F(TrainedReaderTest, TheCommandLineAnswersThem) {
-  const std::vector<json> questions = Recorded("expected.jsonl", 300);
-  std::string input;
-  for (const json& recorded : questions) {
-    const json query = {{"question", recorded["question"]}, {"passages", {recorded["paragraph"]}}};
-    absl::StrAppend(&input, query.dump(), "\n");
-  }
-  const std::vector<std::string> lines = RunClient({"answer", "--queries", "--json"}, input);
-  ASSERT_EQ(lines.size(), questions.size());
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const json answer = json::parse(lines[i])["answers"][0];
-    EXPECT_EQ(answer["text"], questions[i]["answer"]);
-    for (const char* offset : {"start_byte", "end_byte", "start_char", "end_char"}) {
-      EXPECT_EQ(answer[offset], questions[i][offset]) << offset;
     }
   }
 }
@@ -254,18 +219,6 @@ TEST_F(TrainedTranslatorTest, GreedySearchAndItsAlignment) {
 // With the model's own beam and length penalty.
 TEST_F(TrainedTranslatorTest, TheBestOfABeam) {
   ExpectAll({}, [](const json& sentence) { return json::array({sentence["beam5_best"]}); });
-}
-
-TEST_F(TrainedTranslatorTest, TheCommandLineTranslatesThem) {
-  std::string input;
-  for (const json& sentence : sentences_) {
-    absl::StrAppend(&input, sentence["source"].get<std::string>(), "\n");
-  }
-  const std::vector<std::string> lines = RunClient({"translate", "--files"}, input);
-  ASSERT_EQ(lines.size(), sentences_.size());
-  for (size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_EQ(lines[i], sentences_[i]["beam5_best"]["text"].get<std::string>());
-  }
 }
 
 TEST_F(TrainedTranslatorTest, TheFiveBestOfABeam) {
