@@ -82,7 +82,8 @@ class RateLimit {
   mutable Mutex mutex_;
   int64_t index_ ABSL_GUARDED_BY(mutex_) = 0;
   int taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::array<int, kCounts> callers_ ABSL_GUARDED_BY(mutex_) = {};  // what each has taken, by its hash
+  std::array<int, kCounts> callers_
+      ABSL_GUARDED_BY(mutex_) = {};  // what each has taken, by its hash
   int64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t total_refused_ ABSL_GUARDED_BY(mutex_) = 0;
 };

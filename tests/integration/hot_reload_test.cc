@@ -31,8 +31,8 @@ constexpr bool kCheckMemory = true;
 constexpr int kReloads = 200;
 #endif
 constexpr int kReloadsWithLarger = 20;
-// Until the allocator and gRPC have what they need, and as many batches have run at once as ever do:
-// each has a block of memory, which is kept (kernels/cpu/base/run_memory.h).
+// Until the allocator and gRPC have what they need, and as many batches have run at once as ever
+// do: each has a block of memory, which is kept (kernels/cpu/base/run_memory.h).
 constexpr int kWarmReloads = kCheckMemory ? 110 : kReloadsWithLarger;
 constexpr int kCallers = 3;
 constexpr char kLarger[] = "war_and_peace";
