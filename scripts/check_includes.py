@@ -166,7 +166,7 @@ tests/deploy             | tests/testing client base                            
 tests/chaos              | tests/testing server server/base bench base                        | absl protobuf            | 0 2950
 .                        |                                                                    |                          | 100 0
 .ci                      |                                                                    |                          | 250 0
-cmake                    |                                                                    |                          | 650 0
+cmake                    |                                                                    |                          | 700 0
 deploy                   |                                                                    |                          | 650 0
 scripts                  |                                                                    |                          | 3850 1200
 client/python            |                                                                    |                          | 3700 2250

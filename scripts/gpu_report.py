@@ -39,7 +39,8 @@ SANITIZED = [(tool, kernels, group, types) for group in ("large", "programs", "g
     ("initcheck", "", ("float32", "bfloat16_fused")), ("memcheck", "", ("float32",)))]
 # How the server runs: its flags, then the most that a logit and the log-probability of a text may be off, and whether the greedy text
 # must be the recorded one. Options whose speed is in question come first.
-SERVED = {"bfloat16": (["--dtype=bfloat16"], 0.1, 0.5, False),
+SERVED = {"bfloat16": (["--dtype=bfloat16", "--fuse_layers=none"], 0.1, 0.5, False),
+          "bfloat16_fused": (["--dtype=bfloat16"], 0.1, 0.5, False),
           "float32": (["--dtype=float32"], 1e-4, 1e-3, True),
           "one instance": (["--instances=1"], 1e-4, 1e-3, True)}
 LOADS = {"64 in flight": ["--in_flight=64"], "512 in flight": ["--in_flight=512", "--connections=4", "--threads=4"],

@@ -29,7 +29,7 @@ import time
 from report_common import (NotMeasured, PAPER, PAPER_VOCABULARY, PRETRAINED, Process, Program, ROOT, Report, Row, Server, alternate,
                            at_least, at_most, bench, kernel_benchmarks, last_line, medians, one_core, output_of, progress, spread, start, write_language_model)
 
-ONE_CORE = ("--instances=1",)
+ONE_CORE = ("--instances=1", "--io_threads=1")
 TEXT = "who wrote hamlet ?"
 CONNECTIONS = 1000
 FLICKR = ("datasets", "multi30k", "test_2016_flickr.en")
@@ -149,7 +149,7 @@ def overload(args, models):
         yield at_least(f"{questions} questions a call: goodput / saturation", statistics.median(found), wanted)
 
     # No batch becomes full, so each stays in the queue for 100 ms, and meanwhile the queue has no place.
-    full = ["--max_queue_delay_us=100000", "--max_queue_sequences=32"]
+    full = ["--max_queue_delay_us=100000", "--max_queue_sequences=32", "--max_batch_sequences=64"]
     with Server(args, PRETRAINED, flags=full) as server:
         def cost():
             used = server.seconds()

@@ -98,6 +98,12 @@ void AddFlags(BatchingOptions* options, Flags* flags) {
   flags->Add("cpu_isa", &options->hardware.cpu_isa,
              "Instruction set of backend cpu: auto (the best of this machine), avx2, "
              "avx512, avx512_bf16, amx; on arm64 neon.");
+  flags->AddChoice<bool>(
+      "fuse_layers", &options->hardware.cuda_fuse_layers, {{"auto", true}, {"none", false}},
+      "Which bfloat16 layers run as one GPU kernel each, with fewer launches and "
+      "unrounded products: auto (input of at most 128 values) or none.");
+  flags->Add("max_batch_sequences", &batcher.max_batch_sequences, {1, 1 << 20},
+             "Most sequences in one batch.");
   flags->AddTime("max_queue_delay_us", &batcher.max_queue_delay, absl::Microseconds(1),
                  {absl::ZeroDuration(), absl::Seconds(10)},
                  "Microseconds that a batch may wait for more sequences. 0 = it starts as "

@@ -24,6 +24,9 @@ void AddFlags(TransportOptions* options, Flags* flags) {
       "native: the server's own event loops. library: gRPC's library, which lacks "
       "bounds against hostile clients (docs/security.md#grpcs-library); for "
       "comparison and as a fallback.");
+  flags->Add("io_threads", &options->io_threads, {1, 1024, /*or_zero=*/true},
+             "Event loops, which serve the connections. 0 = one per core that the "
+             "process may use, at most 4.");
 }
 
 }  // namespace sru::server::door

@@ -37,7 +37,7 @@ FIRST_FLAGS = (
 # Flags of earlier versions that are gone, with what to say instead. The server refuses each by name.
 GONE_FLAGS = {
     "admin_without_auth": "", "admission": "", "allow_tf32": "", "compute_turn_us": "", "connection_guard": "", "cpu_threads": "",
-    "empty_repository_grace_s": "", "fuse_layers": "", "gpu_dependent_launch": "", "gpu_poll_us": "", "max_batch_sequences": "",
+    "empty_repository_grace_s": "", "gpu_dependent_launch": "", "gpu_poll_us": "",
     "max_concurrent_streams": "", "max_connection_age_grace_s": "", "max_connection_idle_s": "", "min_ping_interval_s": "",
     "read_pause_us": "", "scheduling": "",
 }
