@@ -68,7 +68,7 @@ models/marian            | models/files base                                    
 models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6300
                          | kernels base                                                       |
 
-server/base              | base                                                               | absl nlohmann zlib       | 2250 900
+server/base              | base                                                               | absl nlohmann zlib       | 2150 900
 server/batching/queue    | server/base base                                                   | absl                     | 2300 2300
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2500

@@ -1,6 +1,5 @@
 #include "server/base/crash_report.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <poll.h>
@@ -12,21 +11,19 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cerrno>
+#include <cinttypes>
 #include <csignal>
+#include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <exception>
 #include <memory>
 #include <new>
 #include <string>
 
-#include "absl/base/internal/raw_logging.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/build_info.h"
 
 // Of libgcc, without a header.
@@ -40,8 +37,7 @@ constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SI
 // The signal's frame has all registers, with AMX some 11 KB, and the unwinder takes a few more.
 constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr int kMostFrames = 128;
-constexpr size_t kPageBytes = 4096;
-constexpr size_t kMostScanned = size_t{64} << 10;
+constexpr uintptr_t kPageBytes = 4096;
 constexpr int kWriteWaitMs = 1000;
 // A second thread looks so often whether the first one has written.
 constexpr int kMostLooks = 200;
@@ -52,61 +48,23 @@ std::atomic<bool> installed{false};
 const char* build_line = "";
 const char* program_path = "";
 
-thread_local char reason[512] = "";
-
-void SetReason(absl::string_view text) { reason[text.copy(reason, sizeof(reason) - 1)] = '\0'; }
-
-struct Hex {
-  uint64_t number;
-};
-
-// Writes the block a few lines at a time, so that a fault while it is made leaves its beginning.
-class Block {
- public:
-  ~Block() { Flush(); }
-
-  Block& operator<<(char c) {
-    if (size_ == sizeof(buffer_)) Flush();
-    buffer_[size_++] = c;
-    return *this;
-  }
-  // Control characters become question marks: a text may come from elsewhere.
-  Block& operator<<(absl::string_view text) {
-    for (const char c : text) *this << (c >= 0x20 && c < 0x7f ? c : '?');
-    return *this;
-  }
-  Block& operator<<(Hex hex) { return *this << "0x", Digits(hex.number, 16); }
-  Block& operator<<(int64_t number) {
-    if (number < 0) *this << "-";
-    return Digits(static_cast<uint64_t>(number < 0 ? -number : number), 10);
-  }
-
-  void Flush() {
-    const char* next = buffer_;
-    pollfd out = {STDERR_FILENO, POLLOUT, 0};
-    while (size_ > 0 && poll(&out, 1, kWriteWaitMs) == 1) {
-      const ssize_t written = write(STDERR_FILENO, next, size_);
-      if (written <= 0) break;
-      next += written;
-      size_ -= static_cast<size_t>(written);
-    }
-    size_ = 0;
-  }
-
- private:
-  Block& Digits(uint64_t number, unsigned base) {
-    char digits[20];
-    size_t begin = sizeof(digits);
-    do {
-      digits[--begin] = "0123456789abcdef"[number % base];
-      number /= base;
-    } while (number > 0);
-    return *this << absl::string_view(digits + begin, sizeof(digits) - begin);
-  }
-
-  size_t size_ = 0;
-  char buffer_[2048];  // less than PIPE_BUF: where poll() finds room, so much does not wait
-};
+// Writes a line, unless standard error takes none. Control characters become question marks: a text
+// may come from elsewhere. With these formats vsnprintf() takes no lock and no memory.
+[[gnu::format(printf, 1, 2)]] void Line(const char* format, ...) {
+  static bool gone = false;
+  static char line[4096] = "CRASH ";  // PIPE_BUF: where poll() finds room, so much does not wait
+  constexpr size_t kHead = 6;
+  va_list arguments;
+  va_start(arguments, format);
+  const int wanted = std::vsnprintf(line + kHead, sizeof(line) - kHead, format, arguments);
+  va_end(arguments);
+  const size_t size = std::min(kHead + static_cast<size_t>(wanted), sizeof(line) - 1);
+  std::replace_if(
+      line, line + size, [](char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  line[size] = '\n';
+  pollfd out = {STDERR_FILENO, POLLOUT, 0};
+  gone = gone || poll(&out, 1, kWriteWaitMs) != 1 || write(STDERR_FILENO, line, size + 1) <= 0;
+}
 
 // Return addresses, from the instruction on that the signal interrupted.
 struct Frames {
@@ -134,52 +92,44 @@ bool IsInFunction(uintptr_t address) {
   return _Unwind_Find_FDE(reinterpret_cast<void*>(address), bases) != nullptr;
 }
 
-// Adds what looks like return addresses from `stack` on, until there are `most` frames.
-void AddFound(uintptr_t stack, int most, Frames* frames) {
-  uintptr_t words[kPageBytes / sizeof(uintptr_t)];
-  for (const uintptr_t end = stack + kMostScanned; stack < end && frames->count < most;) {
-    const size_t size = kPageBytes - stack % kPageBytes;
-    const iovec from = {reinterpret_cast<void*>(stack), size};
-    const iovec to = {words, size};
-    // An error, and no fault, where the stack ends.
-    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) < static_cast<ssize_t>(size)) return;
-    for (size_t i = 0; i < size / sizeof(uintptr_t); ++i) {
-      if (words[i] <= kPageBytes || !IsInFunction(words[i] - 1)) continue;
-      if (frames->count < most) frames->Add(words[i]);
-    }
-    stack += size;
+// Adds what looks like return addresses on the stack.
+void AddFound(uintptr_t stack, Frames* frames) {
+  static uintptr_t words[8 * kPageBytes / sizeof(uintptr_t)];
+  const iovec from = {reinterpret_cast<void*>(stack), sizeof(words)};
+  const iovec to = {words, sizeof(words)};
+  // Reads less, and does not fault, where the stack ends.
+  const ssize_t size = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+  for (const uintptr_t* word = words; word < words + size / ssize_t{sizeof(*word)}; ++word) {
+    if (*word > kPageBytes && IsInFunction(*word - 1)) frames->Add(*word);
   }
 }
 
-void WriteFrames(uintptr_t stack, Block* block) {
+void WriteFrames(uintptr_t stack) {
   Frames frames;
   _Unwind_Backtrace(&AddFrame, &frames);
   const int unwound = frames.count;
   // Code that was made at run time, such as oneDNN's, or a call of nothing.
-  if (unwound > 0 && !IsInFunction(frames.addresses[unwound - 1])) {
-    AddFound(stack, kMostFrames / 2, &frames);
-    // Such code may use the stack's register for something else.
-    AddFound(reinterpret_cast<uintptr_t>(InFlight::innermost), kMostFrames, &frames);
-  }
-  uintptr_t of_program[kMostFrames];
-  int in_program = 0;
+  if (unwound > 0 && !IsInFunction(frames.addresses[unwound - 1])) AddFound(stack, &frames);
+  char of_program[kMostFrames * 20] = "";
+  size_t used = 0;
   for (int i = 0; i < frames.count; ++i) {
-    const uintptr_t address = frames.addresses[i];
-    const uintptr_t instruction = address - (i > 0 ? 1 : 0);
-    *block << "CRASH " << (i < unwound ? '#' : '~') << int64_t{i} << " " << Hex{address};
+    const uintptr_t instruction = frames.addresses[i] - (i > 0 ? 1 : 0);
+    const char kind = i < unwound ? '#' : '~';
     dl_find_object found;  // dladdr() takes a lock
-    if (_dl_find_object(reinterpret_cast<void*>(instruction), &found) == 0) {
-      const link_map& module = *found.dlfo_link_map;
-      const uintptr_t offset = instruction - module.l_addr;
-      const bool is_program = module.l_name[0] == '\0';
-      *block << " " << (is_program ? program_path : module.l_name) << "+" << Hex{offset};
-      if (is_program) of_program[in_program++] = offset;
+    if (_dl_find_object(reinterpret_cast<void*>(instruction), &found) != 0) {
+      Line("%c%d 0x%" PRIxPTR, kind, i, frames.addresses[i]);
+      continue;
     }
-    *block << '\n';
+    const link_map& module = *found.dlfo_link_map;
+    const uintptr_t offset = instruction - module.l_addr;
+    const bool is_program = module.l_name[0] == '\0';
+    Line("%c%d 0x%" PRIxPTR " %s+0x%" PRIxPTR, kind, i, frames.addresses[i],
+         is_program ? program_path : module.l_name, offset);
+    if (!is_program) continue;
+    used += static_cast<size_t>(
+        std::snprintf(of_program + used, sizeof(of_program) - used, " 0x%" PRIxPTR, offset));
   }
-  *block << "CRASH resolve addr2line -Cfipe " << program_path;
-  for (int i = 0; i < in_program; ++i) *block << " " << Hex{of_program[i]};
-  *block << '\n';
+  Line("resolve addr2line -Cfipe %s%s", program_path, of_program);
 }
 
 uintptr_t StackOf(const void* context) {
@@ -191,31 +141,31 @@ uintptr_t StackOf(const void* context) {
 #endif
 }
 
-void WriteBlock(const siginfo_t& info, int64_t thread, uintptr_t stack) {
-  Block block;
-  block << "CRASH signal SIG" << sigabbrev_np(info.si_signo) << " (" << int64_t{info.si_signo}
-        << "), code " << int64_t{info.si_code};
+void WriteBlock(const siginfo_t& info, pid_t thread, uintptr_t stack) {
+  const char* const signal = sigabbrev_np(info.si_signo);
   if (info.si_code <= 0) {
-    block << ", sent by process " << int64_t{info.si_pid} << '\n';
+    Line("signal SIG%s (%d), code %d, sent by process %d", signal, info.si_signo, info.si_code,
+         info.si_pid);
   } else {
-    block << ", address " << Hex{reinterpret_cast<uintptr_t>(info.si_addr)} << '\n';
+    Line("signal SIG%s (%d), code %d, address 0x%" PRIxPTR, signal, info.si_signo, info.si_code,
+         reinterpret_cast<uintptr_t>(info.si_addr));
   }
-  if (reason[0] != '\0') block << "CRASH reason " << reason << '\n';
   char name[16] = "";
   prctl(PR_GET_NAME, name);
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  block << "CRASH thread " << thread << " (" << name << ") of process " << int64_t{getpid()}
-        << ", which had up to " << int64_t{usage.ru_maxrss / 1000} << " MB resident" << '\n';
-  block << "CRASH build " << build_line << '\n';
-  block.Flush();
+  Line("thread %d (%s) of process %d, which had up to %ld MB resident", thread, name, getpid(),
+       usage.ru_maxrss / 1000);
+  Line("build %s", build_line);
   const InFlight* const work = InFlight::innermost;
-  block << "CRASH in flight " << (work == nullptr ? "nothing" : work->what);
-  if (work != nullptr && work->model[0] != '\0') block << ", model " << work->model;
-  if (work != nullptr && work->version > 0) block << " version " << work->version;
-  block << '\n';
-  block.Flush();
-  WriteFrames(stack, &block);
+  const bool has_model = work != nullptr && work->model[0] != '\0';
+  char version[32] = "";
+  if (work != nullptr && work->version > 0) {
+    std::snprintf(version, sizeof(version), " version %" PRId64, work->version);
+  }
+  Line("in flight %s%s%s%s", work == nullptr ? "nothing" : work->what, has_model ? ", model " : "",
+       has_model ? work->model : "", version);
+  WriteFrames(stack);
 }
 
 // All of kFaults are blocked meanwhile, so a fault in here ends the process.
@@ -235,30 +185,6 @@ void Handle(int signal, siginfo_t* info, void* context) {
   }
 }
 
-[[noreturn]] void Terminate() {
-  SetReason("std::terminate() without an exception");
-  if (const std::type_info* const type = abi::__cxa_current_exception_type()) {
-    char* const name = abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr);
-    const char* what = "";
-    try {
-      throw;
-    } catch (const std::exception& error) {
-      what = error.what();
-    } catch (...) {
-    }
-    // There may be no memory for a std::string.
-    std::snprintf(reason, sizeof(reason), "uncaught %s %s", name ? name : type->name(), what);
-  }
-  std::abort();
-}
-
-// Abseil has written the same line.
-void OnFailedCheck(const char* /*file*/, int /*line*/, const char* begin,
-                   const char* /*prefix_end*/, const char* end) {
-  const absl::string_view text(begin, static_cast<size_t>(end - begin));
-  SetReason(text.substr(0, text.find('\n')));
-}
-
 }  // namespace
 
 void PrepareThread() {
@@ -276,14 +202,12 @@ void Install(absl::string_view program) {
   const auto* const build = new std::string(absl::StrCat(program, " ", BuildVersion(), ", commit ",
                                                          BuildCommit(), ", build id ", BuildId()));
   build_line = build->c_str();
-  char path[4096] = "";
+  char path[2048] = "";
   if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) program_path = strdup(path);
   Frames unused;  // loads what the unwinder needs
   _Unwind_Backtrace(&AddFrame, &unused);
   installed.store(true);
   PrepareThread();
-  absl::raw_logging_internal::RegisterAbortHook(&OnFailedCheck);
-  std::set_terminate(&Terminate);
   struct sigaction action = {};
   action.sa_sigaction = &Handle;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;

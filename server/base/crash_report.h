@@ -1,25 +1,20 @@
 // What a process leaves behind that dies of a fault or of abort(), by which failed checks and
-// std::terminate() end it: a block on standard error, each line of which begins with "CRASH".
+// std::terminate() end it after a line of their own: a block on standard error.
 //
 //   CRASH signal SIGSEGV (11), code 1, address 0x10         or "sent by process 77"
-//   CRASH reason uncaught std::bad_alloc std::bad_alloc     if the program has said one
 //   CRASH thread 1234 (sru_worker) of process 1200, which had up to 123 MB resident
 //   CRASH build sru_server 0.1.0, commit f3b37f5e, build id 98b3c74c..
 //   CRASH in flight batch, model trec version 1             or "nothing"
-//   CRASH #0 0x55d0c0ffee04 /usr/bin/sru_server+0x1ee04
-//   CRASH ~1 0x55d0c0ffa17f /usr/bin/sru_server+0x1a17e     found on the stack, perhaps of a call
-//                                                           that has ended
+//   CRASH #0 0x55d0c0ffee04 /usr/bin/sru_server+0x1ee04     a return address, and the instruction
+//                                                           before it as addr2line wants it
+//   CRASH ~1 0x55d0c0ffa17f /usr/bin/sru_server+0x1a17e     found on the stack above code without
+//                                                           tables, such as what oneDNN makes
 //   CRASH resolve addr2line -Cfipe /usr/bin/sru_server 0x1ee04 ..
 //
-// Of a frame the first number is the return address; the second is the instruction before it,
-// relative to where the module was loaded, as addr2line wants it. Frames are found on the stack
-// if the fault is in code without tables, such as what oneDNN makes at run time. Afterwards the
-// signal does what it does by default: exit status and core dump are those of a program without
-// this unit.
-//
-// The handler takes no lock and no memory, and gives up on a standard error that nobody reads after
-// a second. A second thread that crashes waits for the block of the first. A fault in the handler
-// ends the process at once. Sanitizers have reports of their own: with one, Install() does nothing.
+// Afterwards the signal does what it does by default. The handler takes no lock and no memory, and
+// gives up on a standard error that nobody reads after a second. A second thread that crashes waits
+// for the block of the first. A fault in the handler ends the process at once. With a sanitizer,
+// which has reports of its own, Install() does nothing.
 //
 // The unit is in server/base, as all rooms above have something in flight.
 #ifndef SRU_SERVER_BASE_CRASH_REPORT_H_

@@ -20,7 +20,6 @@ THREADS = {
 }
 BLOCK = re.compile(
     r"CRASH signal (?P<signal>\w+) \((?P<number>\d+)\), code (?P<code>-?\d+), (?P<how>sent by process \d+|address 0x[0-9a-f]+)\n"
-    r"(CRASH reason (?P<reason>.*)\n)?"
     r"CRASH thread (?P<thread>\d+) \((?P<name>\w+)\) of process (?P<process>\d+), which had up to (?P<memory>\d+) MB resident\n"
     r"CRASH build (?P<build>\w+ \d+\.\d+\.\d+), commit (?P<commit>\S+), build id (?P<build_id>[0-9a-f]{40})\n"
     r"CRASH in flight (?P<work>.*)\n"
@@ -140,36 +139,34 @@ def test_user_signals_are_ignored():
 
 def crash_program(how):
     done = run(PROGRAM, how)
-    return done.returncode, block_of(done.stderr)
+    return done.returncode, block_of(done.stderr), done.stderr
 
 
 def test_reasons():
     abort, fault = -signal.SIGABRT, -signal.SIGSEGV
     for how, code, reason in (
-        ("throw", abort, r"uncaught std::runtime_error it is\?over"),
-        ("throw_number", abort, "uncaught int "),
-        ("bad_alloc", abort, "uncaught std::bad_alloc std::bad_alloc"),
-        ("terminate", abort, r"std::terminate\(\) without an exception"),
-        ("check", abort, ".*crash_program.cc.*the text has no end.*"),
+        ("throw", abort, "'std::runtime_error'\n  what():  it is\tover\n"),
+        ("throw_number", abort, "an instance of 'int'\n"),
+        ("bad_alloc", abort, "an instance of 'std::bad_alloc'\n"),
+        ("terminate", abort, "terminate called without an active exception\n"),
+        ("check", abort, "the text has no end\n"),
         ("overflow", fault, None),
         ("fault", fault, None),
         ("nothing", fault, None),
         ("divide", -signal.SIGFPE, None),
         ("both", fault, None),
     ):
-        returned, block = crash_program(how)
+        returned, block, text = crash_program(how)
         assert returned == code, (how, returned)
         if reason is None:
-            assert block["reason"] is None, block[0]
             assert block["how"].startswith("address 0x"), block[0]
         else:
-            assert re.fullmatch(reason, block["reason"]), block[0]
+            assert reason in text[:block.start()], text
         assert block["work"] == "Classify, model a?b version 3", block[0]
         assert block["name"] == "crasher", block[0]
         assert block["build_id"] == build_id_of(PROGRAM), block[0]
         if how != "bad_alloc" and how != "check":
-            want = {"overflow": "Overflow", "throw": "Terminate", "throw_number": "Terminate",
-                    "terminate": "Terminate"}.get(how, "Crash")
+            want = "Overflow" if how == "overflow" else "Crash"
             assert want in functions(block), (how, functions(block))
         if how == "fault":
             assert block["how"] == "address 0x10", block[0]
