@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/build_info.h"
@@ -77,30 +78,20 @@ json HistoryJson(const std::vector<telemetry::History::Point>& points) {
           {"figures", std::move(figures)}};
 }
 
+// Of their lines in the log only what the page shows: not who called.
 json CallsJson(const std::vector<telemetry::RecentCall>& calls) {
+  static const auto* const kShown =
+      new json{{"method", ""},   {"code", ""},  {"error", ""},      {"model", ""},   {"version", 0},
+               {"sequences", 0}, {"tokens", 0}, {"request_id", ""}, {"trace_id", ""}};
   json all = json::array();
   for (const telemetry::RecentCall& call : calls) {
-    json one = {{"time", UnixSeconds(call.time)},
-                {"method", call.method},
-                {"code", absl::StatusCodeToString(call.code)},
-                {"error", call.error},
-                {"model", call.model},
-                {"version", call.version},
-                {"sequences", call.sequences},
-                {"tokens", call.tokens},
-                {"request_id", call.request_id},
-                {"trace_id", call.trace_id}};
-    if (call.times.has_value()) {
-      const telemetry::CallTimes& times = *call.times;
-      for (const auto& [name, time] :
-           {std::pair{"total_us", times.total}, std::pair{"tokenize_us", times.tokenize},
-            std::pair{"queue_us", times.queue}, std::pair{"compute_us", times.compute},
-            std::pair{"rest_us", times.rest()}, std::pair{"first_step_us", times.met.first_step}}) {
-        one[name] = absl::ToInt64Microseconds(time);
-      }
-      one["batch_sequences"] = times.met.batch.sequences;
-      one["batch_tokens"] = times.met.batch.tokens;
-      one["steps"] = times.met.steps;
+    json one = *kShown;
+    one["time"] = UnixSeconds(call.time);
+    const json line = json::parse(call.line);
+    for (const auto& [name, value] : line.items()) {
+      const bool is_stage = absl::EndsWith(name, "_us") || absl::StartsWith(name, "batch_");
+      if (kShown->contains(name) || is_stage || name == "steps") one[name] = value;
+      if (name == "reason") one["error"] = value;
     }
     all.push_back(std::move(one));
   }

@@ -73,7 +73,8 @@ TEST_F(StatusPageTest, TheFilesAreThereAndLoadNothingFromElsewhere) {
         std::pair{"/chart.js", "text/javascript"}, std::pair{"/metrics.js", "text/javascript"},
         std::pair{"/box.js", "text/javascript"}, std::pair{"/boxes.js", "text/javascript"},
         std::pair{"/write.js", "text/javascript"}, std::pair{"/texts.js", "text/javascript"},
-        std::pair{"/calls.js", "text/javascript"}, std::pair{"/table.js", "text/javascript"}}) {
+        std::pair{"/calls.js", "text/javascript"}, std::pair{"/table.js", "text/javascript"},
+        std::pair{"/words.js", "text/javascript"}}) {
     SCOPED_TRACE(path);
     const auto response = Request(path);
     ASSERT_TRUE(response.has_value());
@@ -297,18 +298,13 @@ TEST_F(StatusPageTest, HistoryIsThatOfTheModelThatTheQueryNames) {
 TEST_F(StatusPageTest, SlowCallsAndErrorsHaveTheirStages) {
   telemetry::RecentCall call;
   call.time = absl::FromUnixMillis(1700000000250);
-  call.method = "Translate";
-  call.model = "ende";
-  call.request_id = "id-7";
-  call.times.emplace();
-  call.times->total = absl::Milliseconds(7);
-  call.times->queue = absl::Milliseconds(4);
-  call.times->met.steps = 12;
+  call.line =
+      R"({"time":"2023-11-14T22:13:20Z","method":"Translate","code":"OK","peer":"ipv4:10.0.0.1:4711",)"
+      R"("request_id":"id-7","model":"ende","queue_us":4000,"rest_us":3000.5,"steps":12})";
   snapshot_.slow = absl::Milliseconds(5);
   snapshot_.slow_calls = {call};
   telemetry::RecentCall error;
-  error.code = absl::StatusCode::kNotFound;
-  error.error = "model: 'x' is not loaded";
+  error.line = R"({"code":"UNAUTHENTICATED","reason":"there is no such token"})";
   snapshot_.errors = {error};
   const json status = Status();
   EXPECT_EQ(status["slow_calls"]["log_slow_ms"], 5);
@@ -316,10 +312,12 @@ TEST_F(StatusPageTest, SlowCallsAndErrorsHaveTheirStages) {
   EXPECT_EQ(slow["time"], 1700000000.25);
   EXPECT_EQ(slow["request_id"], "id-7");
   EXPECT_EQ(slow["queue_us"], 4000);
-  EXPECT_EQ(slow["rest_us"], 3000);
+  EXPECT_EQ(slow["rest_us"], 3000.5);
+  EXPECT_EQ(slow["tokens"], 0);
+  EXPECT_FALSE(slow.contains("peer")) << "the page does not say who called";
   EXPECT_EQ(slow["steps"], 12);
-  EXPECT_EQ(status["errors"][0]["code"], "NOT_FOUND");
-  EXPECT_EQ(status["errors"][0]["error"], "model: 'x' is not loaded");
+  EXPECT_EQ(status["errors"][0]["code"], "UNAUTHENTICATED");
+  EXPECT_EQ(status["errors"][0]["error"], "there is no such token");
   EXPECT_FALSE(status["errors"][0].contains("total_us")) << "nobody knows";
 }
 

@@ -1,5 +1,6 @@
 #include "server/telemetry/access_log.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -74,18 +75,9 @@ bool AccessLog::MayKeepError(absl::StatusCode code) {
   return kept_errors_.Take(clock_.Now(), static_cast<size_t>(code), &ignored);
 }
 
-void AccessLog::KeepError(absl::string_view method, absl::StatusCode code, absl::string_view error,
-                          const CallHeaders& headers) {
-  if (!MayKeepError(code)) return;
-  RecentCall kept;
-  kept.time = clock_.WallNow();
-  kept.method = std::string(method.substr(0, kMaxErrorLength));
-  kept.code = code;
-  kept.error = std::string(error);
-  if (IsValidRequestId(headers.request_id)) kept.request_id = std::string(headers.request_id);
-  const std::optional<TraceContext> trace = ParseTraceparent(headers.traceparent);
-  if (trace.has_value()) kept.trace_id = std::string(trace->trace_id);
-  errors_.Add(std::move(kept));
+void AccessLog::Keep(absl::StatusCode code, absl::Span<const LogField> fields, RecentCalls* calls) {
+  const absl::Time now = clock_.WallNow();
+  calls->Add({now, code, FormatLogLine(LevelOf(code), "", now, fields, LogFormat::kJson)});
 }
 
 bool AccessLog::TakeOfStranger(LogLevel level, absl::string_view peer, int64_t* suppressed) {
@@ -120,32 +112,14 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   const bool is_kept_error = !ok && MayKeepError(record.status->code());
   if (!taken && !slow && !is_kept_error) return request_id;
   const std::optional<TraceContext> parent = ParseTraceparent(call.FindHeader(kTraceparentHeader));
-  const absl::string_view trace_id = parent.has_value() ? parent->trace_id : record.trace_id;
-  if (slow || is_kept_error) {
-    const RecentCall kept = {clock_.WallNow(),
-                             std::string(record.method),
-                             record.status->code(),
-                             std::string(ErrorOf(*record.status, false)),
-                             std::string(record.model),
-                             record.version,
-                             record.sequences,
-                             record.tokens,
-                             record.times,
-                             request_id,
-                             std::string(trace_id)};
-    if (slow) slow_calls_.Add(kept);
-    if (is_kept_error) errors_.Add(kept);
-  }
-  if (!taken) return request_id;
-
   const std::string code = absl::StatusCodeToString(record.status->code());
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
-  if (!ok) fields.push_back({"error", ErrorOf(*record.status, options_.content)});
+  if (!ok) fields.push_back({"error", ErrorOf(*record.status, false)});
   fields.push_back({"peer", peer});
   if (!record.caller.empty()) fields.push_back({"caller", record.caller});
   AppendIds(request_id, parent, &fields);
   if (!record.span_id.empty()) {
-    if (!parent.has_value()) fields.push_back({"trace_id", trace_id});
+    if (!parent.has_value()) fields.push_back({"trace_id", record.trace_id});
     fields.push_back({"span_id", record.span_id});
   }
   if (!record.model.empty()) {
@@ -163,6 +137,10 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
     }
   }
   if (slow) AppendBatch(*record.times, &fields);
+  if (slow) Keep(record.status->code(), fields, &slow_calls_);
+  if (is_kept_error) Keep(record.status->code(), fields, &errors_);
+  if (!taken) return request_id;
+  if (!ok) fields[2] = {"error", ErrorOf(*record.status, options_.content)};
   std::string content;
   if (options_.content && record.request != nullptr) {
     content = ContentOf(*record.request);
@@ -173,12 +151,31 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   return request_id;
 }
 
+void AccessLog::OnRefusal(absl::string_view message, absl::StatusCode code,
+                          std::vector<LogField> fields, const CallHeaders& headers,
+                          absl::string_view peer, absl::string_view whole_error) {
+  const LogLevel level = LevelOf(code);
+  const bool is_kept = MayKeepError(code);
+  int64_t suppressed = 0;
+  const bool taken = TakeOfStranger(level, peer, &suppressed);
+  if (!taken && !is_kept) return;
+  if (!headers.user_agent.empty()) {
+    fields.push_back({"user_agent", headers.user_agent.substr(0, kMaxErrorLength)});
+  }
+  AppendIds(IsValidRequestId(headers.request_id) ? headers.request_id : "",
+            ParseTraceparent(headers.traceparent), &fields);
+  if (is_kept) Keep(code, fields, &errors_);
+  if (!taken) return;
+  for (LogField& field : fields) {
+    if (options_.content && field.name == "error") field.value = whole_error;
+  }
+  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
+  Log(level, message, fields);
+}
+
 void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
                                         const CallHeaders& headers, absl::string_view peer,
                                         absl::string_view certificate) {
-  KeepError(method, absl::StatusCode::kUnauthenticated, reason, headers);
-  int64_t suppressed = 0;
-  if (!TakeOfStranger(LogLevel::kWarning, peer, &suppressed)) return;
   std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
                                   {"code", "UNAUTHENTICATED"},
                                   {"reason", reason}};
@@ -186,13 +183,8 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
   if (!certificate.empty()) {
     fields.push_back({"certificate", certificate.substr(0, kMaxErrorLength)});
   }
-  if (!headers.user_agent.empty()) {
-    fields.push_back({"user_agent", headers.user_agent.substr(0, kMaxErrorLength)});
-  }
-  AppendIds(IsValidRequestId(headers.request_id) ? headers.request_id : "",
-            ParseTraceparent(headers.traceparent), &fields);
-  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
-  Log(LogLevel::kWarning, "authentication failed", fields);
+  OnRefusal("authentication failed", absl::StatusCode::kUnauthenticated, std::move(fields), headers,
+            peer, "");
 }
 
 void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
@@ -200,11 +192,6 @@ void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const abs
                               absl::string_view caller) {
   absl::string_view error = ErrorOf(reason, false);
   if (absl::IsInvalidArgument(reason)) error = error.substr(0, error.find_first_of("'\""));
-  KeepError(path, reason.code(), error, headers);
-  if (options_.content) error = ErrorOf(reason, true);
-  const LogLevel level = LevelOf(reason.code());
-  int64_t suppressed = 0;
-  if (!TakeOfStranger(level, peer, &suppressed)) return;
   const std::string code = absl::StatusCodeToString(reason.code());
   std::vector<LogField> fields = {{"method", path.substr(0, kMaxErrorLength)},
                                   {"http_status", http_status},
@@ -212,13 +199,8 @@ void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const abs
                                   {"error", error},
                                   {"peer", peer}};
   if (!caller.empty()) fields.push_back({"caller", caller});
-  if (!headers.user_agent.empty()) {
-    fields.push_back({"user_agent", headers.user_agent.substr(0, kMaxErrorLength)});
-  }
-  AppendIds(IsValidRequestId(headers.request_id) ? headers.request_id : "",
-            ParseTraceparent(headers.traceparent), &fields);
-  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
-  Log(level, "HTTP request refused", fields);
+  OnRefusal("HTTP request refused", reason.code(), std::move(fields), headers, peer,
+            ErrorOf(reason, true));
 }
 
 void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail,

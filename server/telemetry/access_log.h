@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "google/protobuf/message.h"
 #include "server/base/call_origin.h"
 #include "server/base/clock.h"
@@ -129,9 +130,10 @@ class AccessLog {
   }
   // Whether one more error of this code may be kept in this second.
   bool MayKeepError(absl::StatusCode code);
-  // Keeps a call that did not reach a handler for the status page.
-  void KeepError(absl::string_view method, absl::StatusCode code, absl::string_view error,
-                 const CallHeaders& headers);
+  // A call that did not reach a handler. With `content` the line has the whole error.
+  void OnRefusal(absl::string_view message, absl::StatusCode code, std::vector<LogField> fields,
+                 const CallHeaders& headers, absl::string_view peer, absl::string_view whole_error);
+  void Keep(absl::StatusCode code, absl::Span<const LogField> fields, RecentCalls* calls);
 
   // Returns whether a line of this level on this peer may be written now; `*suppressed` lines were
   // left out before it.

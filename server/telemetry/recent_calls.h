@@ -3,9 +3,9 @@
 #ifndef SRU_SERVER_TELEMETRY_RECENT_CALLS_H_
 #define SRU_SERVER_TELEMETRY_RECENT_CALLS_H_
 
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,22 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "server/telemetry/call_times.h"
 
 namespace sru::server::telemetry {
 
 struct RecentCall {
-  absl::Time time;     // of its end, by the date
-  std::string method;  // or the path of a request that reached none
+  absl::Time time;  // of its end, by the date
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::string error;  // as in the log
-  std::string model;  // empty: none was found
-  int64_t version = 0;
-  int64_t sequences = 0;
-  int64_t tokens = 0;
-  std::optional<CallTimes> times;
-  std::string request_id;  // may be empty, like trace_id
-  std::string trace_id;
+  std::string line;  // of the log, as JSON
 };
 
 class RecentCalls {
@@ -41,10 +32,24 @@ class RecentCalls {
 
   // The call takes the place of the oldest one of the code that has most of the places, so that a
   // flood of refusals leaves the rare error on the page.
-  void Add(RecentCall call);
+  void Add(RecentCall call) {
+    const MutexLock lock(&mutex_);
+    if (calls_.size() >= most_) {
+      std::map<absl::StatusCode, int> counts;
+      int highest = ++counts[call.code];
+      for (const RecentCall& one : calls_) highest = std::max(highest, ++counts[one.code]);
+      calls_.erase(std::find_if(calls_.begin(), calls_.end(), [&](const RecentCall& one) {
+        return counts[one.code] == highest;
+      }));
+    }
+    calls_.push_back(std::move(call));
+  }
 
   // The newest one first.
-  std::vector<RecentCall> List() const;
+  std::vector<RecentCall> List() const {
+    const MutexLock lock(&mutex_);
+    return {calls_.rbegin(), calls_.rend()};
+  }
 
  private:
   const size_t most_;

@@ -14,13 +14,13 @@ using ::testing::ElementsAre;
 RecentCall Call(absl::StatusCode code, const std::string& error) {
   RecentCall call;
   call.code = code;
-  call.error = error;
+  call.line = error;
   return call;
 }
 
 std::vector<std::string> ErrorsOf(const RecentCalls& calls) {
   std::vector<std::string> errors;
-  for (const RecentCall& call : calls.List()) errors.push_back(call.error);
+  for (const RecentCall& call : calls.List()) errors.push_back(call.line);
   return errors;
 }
 
