@@ -21,6 +21,10 @@ const std::vector<std::pair<std::string, std::string>>& DocumentFiles();
 
 namespace {
 
+constexpr char kContentSecurityPolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 constexpr char kStatusType[] = "application/json; charset=utf-8";
 
 const char* ContentTypeOf(const std::string& name) {
@@ -43,13 +47,9 @@ telemetry::History::Key ScopeOf(const PageRequest& request) {
 
 }  // namespace
 
-void AddSecurityHeaders(PageResponse* response, absl::string_view styles) {
-  const std::string policy =
-      absl::StrCat("default-src 'none'; script-src 'self'; style-src ", styles,
-                   "; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-                   "frame-ancestors 'none'");
+void AddSecurityHeaders(PageResponse* response) {
   for (const auto& [name, value] : {
-           std::pair{"Content-Security-Policy", policy.c_str()},
+           std::pair{"Content-Security-Policy", kContentSecurityPolicy},
            std::pair{"X-Content-Type-Options", "nosniff"},
            std::pair{"X-Frame-Options", "DENY"},
            std::pair{"Referrer-Policy", "no-referrer"},

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "server/http/http_options.h"
 #include "server/http/page_message.h"
 #include "server/http/status_json.h"
@@ -26,9 +25,8 @@ namespace sru::server::http {
 // none.
 std::optional<PageResponse> DocumentAt(const PageRequest& request);
 
-// Headers of pages for people: nothing is loaded from elsewhere, `styles` are those that the page
-// may have, and nobody frames it.
-void AddSecurityHeaders(PageResponse* response, absl::string_view styles = "'self'");
+// Headers of pages for people: nothing is loaded from elsewhere, and nobody frames them.
+void AddSecurityHeaders(PageResponse* response);
 
 class StatusPage {
  public:

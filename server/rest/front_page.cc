@@ -20,88 +20,65 @@ namespace {
 using nlohmann::ordered_json;
 using SharedCall = std::shared_ptr<RestCall>;
 
-constexpr char kWhat[] =
+constexpr char kAbout[] =
     "An inference server for Simple Recurrent Units (SRUs). An SRU is a recurrent layer that "
     "computes its matrix products for all tokens at once, so it runs about as fast as a "
     "convolution, and still keeps a state of constant size.";
-// The policy below has the hash of this text.
-constexpr char kStyle[] =
-    ":root{color-scheme:light dark}body{max-width:46rem;margin:2rem auto;padding:0 1rem;"
-    "font:16px/1.5 system-ui,sans-serif}"
-    "pre{padding:.8rem;overflow-x:auto;border:1px solid;border-radius:.5rem}li{margin:.3rem 0}";
-constexpr char kStyleHash[] = "'sha256-E4MHABenu/cixWugKoZb+W8s303EmM4TLSeI9PKnGWw='";
 
-// Where to read on: the member of the JSON, a path and what is there.
-constexpr const char* kLinks[][3] = {
-    {"openapi", "/openapi.json", "every route, in OpenAPI 3.1"},
-    {"models", "/v1/models", "the models that are served"},
-    {"documents", "/docs/rest.md", "calls over HTTP"},
-    {"operations", "/docs/operations.md", "flags, metrics, and what to do when"},
-    {"health", "/healthz", "whether the process is well"},
-    {"ready", "/readyz", "whether it takes calls"},
+// The call that a model of a task answers: its path, and the body besides the model.
+constexpr char kText[] = R"("text":"Where is Lake Titicaca ?")";
+constexpr const char* kExamples[][3] = {
+    {"classifier", "/v1/classify", kText},
+    {"encoder", "/v1/encode", kText},
+    {"language_model", "/v1/completions", R"("prompt":"It was","max_tokens":20)"},
+    {"reader", "/v1/answer", R"("question":"Who stayed?","passages":["Anna left. Bob stayed."])"},
+    {"tagger", "/v1/tag", kText},
+    {"translator", "/v1/translate", kText},
 };
-
-// The path and the body of a call that this model answers.
-std::pair<const char*, ordered_json> ExampleFor(const v1::ModelInfo& model) {
-  const std::string& task = model.task();
-  ordered_json body = {{"model", model.name()}};
-  if (task == "language_model") {
-    body.update({{"prompt", "It was"}, {"max_tokens", 20}});
-  } else if (task == "reader") {
-    body.update({{"question", "Who stayed?"}, {"passages", {"Anna left. Bob stayed."}}});
-  } else {
-    body["text"] = "Where is Lake Titicaca ?";
-  }
-  return {task == "language_model" ? "/v1/completions"
-          : task == "reader"       ? "/v1/answer"
-          : task == "tagger"       ? "/v1/tag"
-          : task == "translator"   ? "/v1/translate"
-          : task == "encoder"      ? "/v1/encode"
-                                   : "/v1/classify",
-          body};
-}
-
-std::string Escaped(const std::string& text) {
-  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
-}
 
 // `model`: one that takes texts; null: none that the caller may know.
 http::PageResponse FrontPage(const http::PageRequest& request, bool has_tls,
                              const v1::ModelInfo* model) {
   const std::string sent = request.header("host");
-  const std::string host = absl::StrCat(
-      has_tls ? "https://" : "", http::ParsePageHost(sent).has_value() ? sent : "localhost:8080");
-  std::string curl = absl::StrCat("curl -s ", host, "/v1/models");
-  if (model != nullptr) {
-    const auto& [path, body] = ExampleFor(*model);
-    curl = absl::StrCat("curl -s ", host, path, " --json '", body.dump(), "'");
+  const std::string server =
+      absl::StrCat("curl -s ", has_tls ? "https://" : "",
+                   http::ParsePageHost(sent).has_value() ? sent : "localhost:8080");
+  std::string curl = absl::StrCat(server, "/v1/models -H 'Authorization: Bearer TOKEN'");
+  for (const auto& [task, path, body] : kExamples) {
+    if (model == nullptr || model->task() != task) continue;
+    curl = absl::StrCat(server, path, " --json '{\"model\":\"", model->name(), "\",", body, "}'");
   }
+  const ordered_json page = {
+      {"name", "sru_server"},
+      {"version", BuildVersion()},
+      {"about", kAbout},
+      {"example", curl},
+      {"openapi", "/openapi.json"},
+      {"models", "/v1/models"},
+      {"documents", "/docs/rest.md"},
+      {"operations", "/docs/operations.md"},
+      {"health", "/healthz"},
+      {"ready", "/readyz"},
+      {"status_page", "at the port of --metrics_listen: charts, errors, boxes to try the models"}};
   http::PageResponse response;
-  if (!absl::StrContains(request.header("accept"), "text/html")) {
-    ordered_json page = {
-        {"name", "sru_server"}, {"version", BuildVersion()}, {"about", kWhat}, {"example", curl}};
-    for (const auto& [member, path, text] : kLinks) page[member] = path;
-    response.content_type = "application/json";
-    response.body = absl::StrCat(page.dump(2), "\n");
-  } else {
+  response.content_type = "application/json";
+  response.body = absl::StrCat(page.dump(2), "\n");
+  if (absl::StrContains(request.header("accept"), "text/html")) {
     response.content_type = "text/html; charset=utf-8";
-    response.body = absl::StrCat(
+    response.body =
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>SRU server</title>"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>",
-        kStyle, "</style></head>\n<body><h1>SRU server ", BuildVersion(), "</h1>\n<p>", kWhat,
-        "</p>\n<p>A call to try",
-        model == nullptr
-            ? ", with <code>-H 'Authorization: Bearer TOKEN'</code> if the server asks for tokens"
-            : "",
-        ":</p>\n<pre>", Escaped(curl), "</pre>\n<ul>");
-    for (const auto& [member, path, text] : kLinks) {
-      absl::StrAppend(&response.body, "<li><a href=\"", path, "\">", path, "</a> ", text, "</li>");
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+        "<meta name=\"color-scheme\" content=\"light dark\"></head>\n<body><h1>SRU "
+        "server</h1>\n<dl>";
+    for (const auto& [name, value] : page.items()) {
+      const std::string text = absl::StrReplaceAll(value.get<std::string>(),
+                                                   {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
+      absl::StrAppend(&response.body, "\n<dt><b>", name, "</b></dt><dd>",
+                      text[0] == '/' ? absl::StrCat("<a href=\"", text, "\">", text, "</a>") : text,
+                      "</dd>");
     }
-    absl::StrAppend(
-        &response.body,
-        "\n</ul>\n<p>Charts, errors and boxes to try the models are on the status page, "
-        "at the port of <code>--metrics_listen</code>, by default 9090.</p></body></html>\n");
-    http::AddSecurityHeaders(&response, kStyleHash);
+    response.body += "\n</dl></body></html>\n";
+    http::AddSecurityHeaders(&response);
   }
   response.headers.emplace_back("Vary", "Accept");
   return response;

@@ -720,8 +720,6 @@ class StatusPageTest(unittest.TestCase):
         self.driver.get("http://127.0.0.1:%d/" % server.http_port)
         body = self.driver.find_element(By.TAG_NAME, "body")
         self.assertIn("curl -s 127.0.0.1:%d/v1/classify" % server.http_port, body.text)
-        # The policy lets its style in.
-        self.assertEqual(self.driver.execute_script("return getComputedStyle(document.body).maxWidth"), "736px")
         self.driver.find_element(By.LINK_TEXT, "/docs/rest.md").click()
         self.wait(lambda: "# " in self.driver.find_element(By.TAG_NAME, "body").text, "the document")
         self.assertEqual([entry for entry in self.driver.get_log("browser") if "favicon" not in entry["message"]], [])
