@@ -128,8 +128,8 @@ server                   | server/callers server/calls server/calls/bounds serve
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
 
-client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2150 2450
-client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3200 0
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2100 2250
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 2600 0
 client/sru_client.cc     | base client/commands                                               |                          | 100 0
 client/example           | client                                                             |                          | 50 0
 bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann openssl protobuf | 3150 1050
@@ -155,7 +155,7 @@ tests/fuzz               | server server/base server/calls server/calls/bounds  
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14700
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14650
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200
@@ -169,7 +169,7 @@ tests/chaos              | tests/testing server server/base bench base          
 cmake                    |                                                                    |                          | 700 0
 deploy                   |                                                                    |                          | 650 0
 scripts                  |                                                                    |                          | 3850 1200
-client/python            |                                                                    |                          | 3700 2250
+client/python            |                                                                    |                          | 3750 2300
 models/exporter          |                                                                    |                          | 3900 0
 tests                    |                                                                    |                          | 0 9200
 """
