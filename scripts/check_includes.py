@@ -68,7 +68,7 @@ models/marian            | models/files base                                    
 models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6300
                          | kernels base                                                       |
 
-server/base              | base                                                               | absl nlohmann zlib       | 2150 900
+server/base              | base                                                               | absl nlohmann zlib       | 2200 900
 server/batching/queue    | server/base base                                                   | absl                     | 2300 2300
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2500
@@ -79,7 +79,7 @@ server/calls/bounds      | server/base base proto                               
 server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2150 1050
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
-server/tracing           | server/telemetry server/base base proto                            | absl boost grpc protobuf | 1050 500
+server/tracing           | server/telemetry server/base base proto                            | absl boost grpc protobuf | 950 500
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1500 1150
                          | server/base models base                                            |
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3500 1200

@@ -3,19 +3,35 @@
 #ifndef SRU_SERVER_HTTP_ANSWER_FIELDS_H_
 #define SRU_SERVER_HTTP_ANSWER_FIELDS_H_
 
+#include <ctime>
+#include <string>
+
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "server/http/page_message.h"
+#include "server/telemetry/request_id.h"
 
 namespace sru::server::http {
 
 inline constexpr char kRequestIdField[] = "x-request-id";
 
 // Gives the request an id of this server unless the caller has sent a valid one.
-void SetRequestId(PageRequest* request);
+inline void SetRequestId(PageRequest* request) {
+  std::string& id = request->headers[kRequestIdField];
+  if (!telemetry::IsValidRequestId(id)) id = telemetry::MakeRequestId();
+}
 
 // The time as RFC 9110 wants it: "Mon, 30 Nov 2026 10:40:38 GMT". A thread makes the text once a
 // second; it is valid until that thread's next call.
-absl::string_view HttpDate();
+inline absl::string_view HttpDate() {
+  thread_local std::time_t second = -1;
+  thread_local std::string text;
+  const std::time_t now = std::time(nullptr);
+  if (now == second) return text;
+  second = now;
+  return text = absl::FormatTime("%a, %d %b %E4Y %H:%M:%S GMT", absl::FromTimeT(now),
+                                 absl::UTCTimeZone());
+}
 
 }  // namespace sru::server::http
 

@@ -1,5 +1,3 @@
-#include "server/tracing/sender.h"
-
 #include <chrono>
 #include <future>
 #include <memory>
@@ -18,6 +16,7 @@
 #include "opentelemetry/trace.pb.h"
 #include "server/base/clock.h"
 #include "server/base/retry.h"
+#include "server/tracing/tracer.h"
 
 namespace sru::server::tracing {
 namespace {

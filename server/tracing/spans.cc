@@ -51,12 +51,16 @@ void Set(const char* key, int64_t value, Message* message) {
   added->mutable_value()->set_int_value(value);
 }
 
-class Writer {
- public:
-  Writer(absl::Duration to_date, ScopeSpans* spans) : to_date_(to_date), spans_(spans) {}
+struct Writer {
+  absl::Duration to_date;  // from the clock's time
+  ScopeSpans* spans;
+
+  uint64_t Nanoseconds(absl::Time time) const {
+    return static_cast<uint64_t>(absl::ToUnixNanos(time + to_date));
+  }
 
   Span* Add(absl::string_view trace_id, absl::string_view name, absl::Time start, absl::Time end) {
-    Span* const span = spans_->add_spans();
+    Span* const span = spans->add_spans();
     span->set_trace_id(absl::HexStringToBytes(trace_id));
     span->set_name(std::string(name));
     span->set_kind(Span::SPAN_KIND_INTERNAL);
@@ -99,14 +103,6 @@ class Writer {
     AddChild(call, "write", times.computed, stages.start + times.total);
     return compute;
   }
-
- private:
-  uint64_t Nanoseconds(absl::Time time) const {
-    return static_cast<uint64_t>(absl::ToUnixNanos(time + to_date_));
-  }
-
-  const absl::Duration to_date_;  // from the clock's time
-  ScopeSpans* const spans_;
 };
 
 }  // namespace
@@ -125,7 +121,7 @@ std::string HexOf(uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroPa
 void Tracer::MakeSpans(const CallTrace& call, const CallOrigin& origin, absl::string_view method,
                        absl::string_view request_id, const telemetry::CallRecord& record,
                        ScopeSpans* spans) {
-  Writer writer(clock_.WallNow() - clock_.Now(), spans);
+  Writer writer{clock_.WallNow() - clock_.Now(), spans};
   Span* const span = writer.AddChild(call, method, call.begin, clock_.Now());
   span->set_kind(Span::SPAN_KIND_SERVER);
   span->set_span_id(absl::HexStringToBytes(call.span_id));

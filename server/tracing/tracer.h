@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
@@ -28,7 +30,6 @@
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
 #include "server/tracing/call_trace.h"
-#include "server/tracing/sender.h"
 #include "server/tracing/tracing_options.h"
 
 namespace opentelemetry::proto {
@@ -41,6 +42,18 @@ namespace sru::server::tracing {
 uint64_t RandomId();
 // 16 digits.
 std::string HexOf(uint64_t id);
+
+// When to give up, by SteadyNow(); it is asked every now and then.
+using Deadline = std::function<absl::Time()>;
+
+// Sends the bytes of an ExportTraceServiceRequest, one at a time, and returns how many of its spans
+// the collector has rejected. kUnavailable: another try may help, after RetryAfterOf()
+// (server/base/retry.h) if that is said.
+using Sender =
+    std::function<absl::StatusOr<int64_t>(const std::string& request, const Deadline& deadline)>;
+
+// One over HTTP (Beast) or gRPC; in sender.cc. `options` must outlive it.
+Sender MakeSender(const TracingOptions& options);
 
 class Tracer {
  public:
