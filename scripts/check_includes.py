@@ -76,7 +76,7 @@ server/batching          | server/batching/queue server/batching/steps          
 server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
 server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 550
-server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2150 1050
+server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2200 1050
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
 server/tracing           | server/telemetry server/base base proto                            | absl boost grpc protobuf | 950 500
