@@ -299,7 +299,7 @@ TEST_F(StatusPageTest, SlowCallsAndErrorsHaveTheirStages) {
   telemetry::RecentCall call;
   call.time = absl::FromUnixMillis(1700000000250);
   call.line =
-      R"({"time":"2023-11-14T22:13:20Z","method":"Translate","code":"OK","peer":"ipv4:10.0.0.1:4711",)"
+      R"({"time":"2023-11-14T22:13:20Z","method":"Translate","code":"OK","peer":"ipv4:10.0.0.1:4",)"
       R"("request_id":"id-7","model":"ende","queue_us":4000,"rest_us":3000.5,"steps":12})";
   snapshot_.slow = absl::Milliseconds(5);
   snapshot_.slow_calls = {call};
