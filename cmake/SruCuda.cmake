@@ -5,7 +5,7 @@
 #   SRU_CUDA                AUTO (where nvidia-smi finds GPUs, for these, and not under sanitizers), ON (an error without a toolkit)
 #                           or OFF
 #   SRU_CUDA_ARCHITECTURES  compute capabilities to compile for; the last one also as PTX, which newer
-#                           GPUs compile for themselves, at each start. Clusters and dependent launch are only in code
+#                           GPUs compile for themselves, at each start. Clusters are only in code
 #                           for 90 and later. Default with ON: all that the toolkit knows of those that the kernels are
 #                           meant for
 set(SRU_CUDA AUTO CACHE STRING "Build the CUDA kernels: AUTO, ON or OFF")

@@ -58,11 +58,6 @@ struct BackendOptions {
   // it sleeps until it is woken: this much longer than batches of that size usually take, if that
   // is at most 2 ms. 0 = it sleeps at once.
   std::chrono::microseconds cuda_poll{0};
-  // Kernels may be started before those ahead of them have ended, for which they then wait on the
-  // device: programmatic dependent launch, from compute capability 9.0 on. The results are the
-  // same. An H100 gained nothing when no kernel began anything early; products have begun to copy
-  // their weights early since, and gpu_bench measures both ways: whichever is faster stays.
-  bool cuda_dependent_launch = false;
   // Products of few rows may be our own kernel's where it is faster. The results are the same.
   bool cuda_own_products = true;
 };

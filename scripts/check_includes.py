@@ -46,7 +46,7 @@ kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base              
 kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3200 0
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
                          | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs           |
-kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 5350 0
+kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 5250 0
 kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 2050 0
 kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1850 0
                          | kernels/cuda/device                                                |
@@ -142,7 +142,7 @@ tests/testing            | tests/kernels/cuda_host server/batching server/batchi
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
 tests/gpu                | kernels kernels/testing                                            |                          | 0 1500
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13150
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13000
                          | kernels/common kernels/cpu/base kernels/cpu/tiles                  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |

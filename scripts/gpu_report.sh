@@ -9,7 +9,7 @@
 # --parts names what is run after the goldens, which find out whether there is a GPU (default: everything, in this order):
 #
 #   products   our product for few rows beside the library's: bits, and times with weights from memory
-#   systems    steps of the paper's translator and language model, with and without polling, dependent launch and our own products
+#   systems    steps of the paper's translator and language model, with and without polling and our own products
 #   trace      the kernels of one of these steps (Nsight Compute)
 #   predict    a cluster of blocks for each row beside one block
 #   fused      bfloat16 layers as one kernel each beside products and scans

@@ -124,9 +124,9 @@ class GpuReportTest(unittest.TestCase):
 
     def test_kernels_are_summed_by_their_names(self):
         said = ('==PROF== Connected\n"ID","Kernel Name","Device","gpu__time_duration.sum"\n"","","","ns"\n'
-                '"0","void sru::kernels::cuda::ScanKernel<float, 2>(sru::kernels::cuda::DependentArgs<Args>)","0","1,500"\n'
+                '"0","void sru::kernels::cuda::ScanKernel<float, 2>(sru::kernels::cuda::ScanArgs)","0","1,500"\n'
                 '"1","sm90_gemm(Params)","0","4000"\n'
-                '"2","void sru::kernels::cuda::ScanKernel<float, 2>(sru::kernels::cuda::DependentArgs<Args>)","0","500"\n')
+                '"2","void sru::kernels::cuda::ScanKernel<float, 2>(sru::kernels::cuda::ScanArgs)","0","500"\n')
         self.assertEqual(gpu_report.kernels_of(said), [("sm90_gemm", 1, 4.0), ("ScanKernel<float, 2>", 2, 2.0)])
         self.assertEqual(gpu_report.kernels_of("no such metric\n"), [])
 

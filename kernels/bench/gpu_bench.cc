@@ -230,9 +230,8 @@ void PrintScan(Bench& bench, double copy_rate, DataType dtype, int directions, i
   args.constants = constants.as<float>();
   args.h = h.as();
   const int dims = ScanDims(args, bench.gpu->device().num_multiprocessors());
-  const Work scan = {bench.stream, [&] {
-                       Check(LaunchScan(dtype, dims, args, LaunchStream{bench.stream, false}));
-                     }};
+  const Work scan = {bench.stream,
+                     [&] { Check(LaunchScan(dtype, dims, args, LaunchStream{bench.stream})); }};
   const double us = bench.timer.Medians({scan})[0];
   // Three planes of U and the highway term are read, h is written.
   const double rate = static_cast<double>(tokens * width * 5 * value) / us;
@@ -477,8 +476,6 @@ void RunSystems(Bench& bench) {
   const auto reader = Reader();
   BackendOptions sleeping = ServedOptions();
   sleeping.cuda_poll = {};
-  BackendOptions dependent = ServedOptions();
-  dependent.cuda_dependent_launch = true;
   BackendOptions by_library = ServedOptions();
   by_library.cuda_own_products = false;
   const struct {
@@ -487,7 +484,6 @@ void RunSystems(Bench& bench) {
     std::vector<int> sentences, sessions, questions;
   } variants[] = {
       {"", ServedOptions(), {1, 32}, {1, 8, 64}, {1, 32}},
-      {", dependent launch", dependent, {1, 32}, {1, 64}, {}},
       {", products of the library alone", by_library, {1, 32}, {1, 64}, {}},
       {", without polling", sleeping, {1}, {1}, {}},
   };
@@ -583,9 +579,8 @@ void RunPredict(Bench& bench) {
         args.picked = picked.as<PredictCandidate>();
         if (question.sampling.temperature >= 0) args.sampling = sampling->as<PickSampling>();
         const auto launch = [&](const OperationLimits& limits) {
-          return Work{bench.stream, [&] {
-                        Check(LaunchOperation(args, limits, LaunchStream{bench.stream, false}));
-                      }};
+          return Work{bench.stream,
+                      [&] { Check(LaunchOperation(args, limits, LaunchStream{bench.stream})); }};
         };
         const std::vector<double> us = bench.timer.Medians({launch(one_block), launch(clusters)});
         std::printf(

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -64,7 +63,6 @@ class Checker {
   explicit Checker(const CheckOptions& flags) : flags_(flags), dtype_(flags.dtype) {}
 
   int Run() {
-    if (!flags_.json.empty()) json_.open(flags_.json);
     Status status = kernels::CreateBackend(flags_.backend, BackendOptions(), &backend_);
     if (!status.ok()) {
       std::fprintf(stderr, "gpu_check: skipped, %s\n", status.message().c_str());
@@ -114,16 +112,15 @@ class Checker {
     };
     check(*backend_, /*brief=*/false, "");
     kernels::BackendOptions options = BackendOptions();
-    LaunchDependentAndPoll(options);
+    Poll(options);
     std::unique_ptr<Backend> changed;
-    if (Ok(kDependentAndPolling, kernels::CreateBackend(flags_.backend, options, &changed))) {
-      check(*changed, /*brief=*/true, std::string(kDependentAndPolling) + ", ");
+    if (Ok(kPolling, kernels::CreateBackend(flags_.backend, options, &changed))) {
+      check(*changed, /*brief=*/true, std::string(kPolling) + ", ");
     }
   }
 
-  static constexpr const char* kDependentAndPolling = "with dependent launch and polling";
-  static void LaunchDependentAndPoll(kernels::BackendOptions& options) {
-    options.cuda_dependent_launch = true;
+  static constexpr const char* kPolling = "with polling";
+  static void Poll(kernels::BackendOptions& options) {
     options.cuda_poll = std::chrono::microseconds(50);
   }
 
@@ -155,8 +152,7 @@ class Checker {
       }
       SameBitsInAnyBatch(name, options, lengths, static_cast<int>(lengths.size()));
       if (!flags_.small || options.input_to_hidden) SameBitsWithoutTokenTable(name, options);
-      SameBitsWith(std::string(kDependentAndPolling) + ", " + name, options,
-                   LaunchDependentAndPoll);
+      SameBitsWith(std::string(kPolling) + ", " + name, options, Poll);
     }
   }
 
@@ -290,10 +286,6 @@ class Checker {
     if (!ok) ++failures_;
     std::printf("%-4s %s: %s\n", ok ? "ok" : "FAIL", name.c_str(), detail.c_str());
     std::fflush(stdout);
-    std::string escaped;
-    for (char c : detail) escaped += c == '"' || c == '\\' ? ' ' : c;
-    json_ << "{\"name\": \"" << name << "\", \"ok\": " << (ok ? "true" : "false")
-          << ", \"detail\": \"" << escaped << "\"}" << std::endl;
     return 1;
   }
   // A status that is not OK is a failed check.
@@ -588,7 +580,6 @@ class Checker {
   const DataType dtype_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Backend> reference_;
-  std::ofstream json_;
   int checks_ = 0;
   int failures_ = 0;
 };

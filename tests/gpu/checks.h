@@ -22,7 +22,6 @@ struct CheckOptions {
   kernels::DataType dtype = kernels::DataType::kFloat32;
   std::string reference = "reference";   // the backend to compare with
   std::string goldens = "tests/golden";  // the folder
-  std::string json;                      // file for an object per check and line, or empty
   bool fuse_layers = false;              // BackendOptions::cuda_fuse_layers
   bool small = false;                    // leaves out what takes long under a sanitizer
   std::set<CheckGroup> only;             // empty = all

@@ -2,7 +2,7 @@
 // that builds on any machine with a toolkit and that compute-sanitizer can run.
 //
 //   gpu_check [--backend=cuda] [--dtype=float32|bfloat16] [--fuse_layers] [--only=GROUP,...]
-//             [--goldens=tests/golden] [--small] [--json=FILE]
+//             [--goldens=tests/golden] [--small]
 //
 // Groups: goldens, bits, large, reference, programs, others. A lost device fails every check after
 // it, so the report runs each group in a process of its own. Exits as RunChecks() says.
@@ -53,8 +53,7 @@ int Main(int argc, char** argv) {
       options.fuse_layers = true;
     } else if (!ParseFlag(argument, "backend", &options.backend) &&
                !ParseFlag(argument, "dtype", &dtype) && !ParseFlag(argument, "only", &only) &&
-               !ParseFlag(argument, "goldens", &options.goldens) &&
-               !ParseFlag(argument, "json", &options.json)) {
+               !ParseFlag(argument, "goldens", &options.goldens)) {
       std::fprintf(stderr, "gpu_check: unexpected argument %s\n", argument.c_str());
       return 2;
     }

@@ -226,24 +226,6 @@ TEST_F(CudaBackendTest, WithAndWithoutAGraphTheBitsAreTheSame) {
   }
 }
 
-TEST_F(CudaBackendTest, KernelsAreLaunchedDependentlyIfAskedTo) {
-  OutputArrays expected(spec_, batch_, Pooling::kMax);
-  for (const bool dependent : {false, true}) {
-    BackendOptions options;
-    options.cuda_dependent_launch = dependent;
-    Rig rig(spec_, 1, options);
-    for (int run = 0; run < 3; ++run) {  // the second one records
-      const OutputArrays outputs = rig.Run(spec_, batch_);
-      if (!dependent && run == 0) expected.token_vectors = outputs.token_vectors;
-      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
-    }
-    const HostDeviceControl& control = *rig.controls[0];
-    EXPECT_EQ(control.graph_launches, 2);
-    EXPECT_GT(control.kernels, 0);
-    EXPECT_EQ(control.dependent_kernels, dependent ? control.kernels.load() : 0);
-  }
-}
-
 TEST_F(CudaBackendTest, ABatchWhoseRecordingFailsRunsWithoutAGraph) {
   for (StatusCode code : {StatusCode::kInternal, StatusCode::kResourceExhausted}) {
     Rig rig(spec_);

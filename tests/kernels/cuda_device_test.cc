@@ -126,7 +126,6 @@ class CudaDeviceTest : public ::testing::Test {
       device.failing_call.clear();
       device.calls_until_failure = -1;
       device.launches = device.waits = device.queries_until_done = 0;
-      device.dependent_launches = 0;
       device.compute_capability = 9;
       device.ptx_version = 90;
       device.computes = true;
@@ -472,62 +471,6 @@ TEST_F(CudaDeviceTest, WhateverFailsTheStreamIsIdleAfterwards) {
   EXPECT_GT(steps, 20);
 }
 
-constexpr auto kNumLaunches = static_cast<int64_t>(std::size(kLaunches));
-
-TEST_F(CudaDeviceTest, KernelsAreLaunchedDependentlyIfTheStreamIsToldTo) {
-  SimulatedDevice& device = SimulatedDeviceAt(0);
-  ExpectThatLaunchesWork(*streams_[0]);
-  EXPECT_EQ(device.launches, kNumLaunches);
-  EXPECT_EQ(device.dependent_launches, 0);
-
-  streams_[0]->set_dependent_launch(true);
-  ExpectThatLaunchesWork(*streams_[0]);
-  EXPECT_EQ(device.dependent_launches, kNumLaunches) << "every kernel";
-  ExpectThatLaunchesWork(*streams_[1]);
-  EXPECT_EQ(SimulatedDeviceAt(1).dependent_launches, 0) << "another stream";
-
-  std::unique_ptr<Graph> graph;
-  ASSERT_TRUE(
-      streams_[0]->Record([this] { return kLaunches[0].launch(*streams_[0]); }, &graph).ok());
-  EXPECT_EQ(device.dependent_launches, kNumLaunches + 1) << "in a recording";
-  graph.reset();
-  ExpectThatLaunchesWork(*streams_[0]);
-  EXPECT_EQ(device.dependent_launches, 2 * kNumLaunches + 1) << "after a recording";
-  streams_[0]->set_dependent_launch(false);
-  ExpectThatLaunchesWork(*streams_[0]);
-  EXPECT_EQ(device.dependent_launches, 2 * kNumLaunches + 1);
-}
-
-TEST_F(CudaDeviceTest, DevicesThatCannotLaunchDependentlyDoNot) {
-  struct Case {
-    int compute_capability;
-    int ptx_version;
-    int driver_version;
-    int64_t dependent;
-  };
-  // The code for older devices that a newer one runs does not wait for earlier kernels.
-  for (const Case& a_case :
-       {Case{8, 90, 13000, 0}, Case{9, 90, 12030, kNumLaunches}, Case{9, 90, 12020, 0},
-        Case{12, 90, 13000, kNumLaunches}, Case{9, 89, 13000, 0}, Case{12, 80, 13000, 0}}) {
-    SCOPED_TRACE(a_case.compute_capability);
-    SCOPED_TRACE(a_case.ptx_version);
-    SCOPED_TRACE(a_case.driver_version);
-    SimulatedDevice& simulated = SimulatedDeviceAt(0);
-    simulated.compute_capability = a_case.compute_capability;
-    simulated.ptx_version = a_case.ptx_version;
-    SimulatedDriverVersion() = a_case.driver_version;
-    simulated.launches = simulated.dependent_launches = 0;
-    std::unique_ptr<Device> device;
-    ASSERT_TRUE(SystemDriver()->Open(0, &device).ok());
-    std::unique_ptr<Stream> stream;
-    ASSERT_TRUE(device->CreateStream(nullptr, &stream).ok());
-    stream->set_dependent_launch(true);
-    ExpectThatLaunchesWork(*stream);
-    EXPECT_EQ(simulated.launches, kNumLaunches);
-    EXPECT_EQ(simulated.dependent_launches, a_case.dependent);
-  }
-}
-
 // A Predict of a few rows of a large vocabulary.
 Status LaunchPredict(Stream& stream, int rows) {
   PredictArgs args{};
@@ -555,7 +498,7 @@ TEST_F(CudaDeviceTest, FewRowsAreClusteredWhereTheDeviceAndItsCodeHaveClusters) 
     simulated.active_clusters = a_case.active_clusters;
     simulated.failing_call = a_case.failing_call;
     simulated.error = cudaErrorInvalidValue;
-    simulated.launches = simulated.clustered_launches = simulated.dependent_launches = 0;
+    simulated.launches = simulated.clustered_launches = 0;
     std::unique_ptr<Device> device;
     ASSERT_TRUE(SystemDriver()->Open(0, &device).ok());
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
@@ -565,14 +508,10 @@ TEST_F(CudaDeviceTest, FewRowsAreClusteredWhereTheDeviceAndItsCodeHaveClusters) 
     EXPECT_TRUE(LaunchPredict(*stream, rows + 1).ok());
     EXPECT_EQ(simulated.clustered_launches, 0);
     EXPECT_TRUE(LaunchPredict(*stream, rows).ok());
-    // With both attributes, in a recording.
-    stream->set_dependent_launch(true);
     std::unique_ptr<Graph> graph;
     EXPECT_TRUE(stream->Record([&] { return LaunchPredict(*stream, 1); }, &graph).ok());
     EXPECT_EQ(simulated.launches, 3);
     EXPECT_EQ(simulated.clustered_launches, a_case.clustered);
-    const bool dependent = a_case.compute_capability >= 9 && a_case.ptx_version >= 90;
-    EXPECT_EQ(simulated.dependent_launches, dependent ? 1 : 0);
   }
 }
 

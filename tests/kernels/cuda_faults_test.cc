@@ -121,7 +121,6 @@ namespace {
 // Each thread hands a value down to the one before it; none of the kernels has threads that wait
 // for later ones alone.
 __global__ void HandDownKernel(int* from, int* to, int threads) {
-  AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
   from[thread] = thread + 1;
   __syncthreads();
@@ -129,7 +128,6 @@ __global__ void HandDownKernel(int* from, int* to, int threads) {
 }
 // The other way.
 __global__ void HandUpKernel(int* from, int* to) {
-  AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
   from[thread] = thread + 1;
   __syncthreads();
@@ -139,7 +137,6 @@ __global__ void HandUpKernel(int* from, int* to) {
 // Each thread reads its neighbour's place, which is then filled again by a copy that lands some
 // time before it is waited for.
 __global__ void RefillKernel(const int* from, int* to, int threads) {
-  AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
   const int other = (thread + 1) % threads;
   int* const place = reinterpret_cast<int*>(DynamicShared());
@@ -625,30 +622,10 @@ TEST_P(CudaFaultsTest, ABarrierOfTheBlockInPlaceOfTheClustersShows) {
   EXPECT_EQ(hidden, GetParam().hidden_clusters);
 }
 
-// A kernel of which one thread leaves before it has waited for the kernels before it.
-template <bool kAll>
-__global__ void HastyKernel(const DependentArgs<HeadArgs> dependent, int* to) {
-  if (kAll || threadIdx.x != 5) *to = dependent.Await().labels;
-}
-
-TEST(CudaFaultsDeathTest, AThreadThatDoesNotWaitForEarlierKernelsShows) {
-  HeadArgs args{};
-  args.labels = 7;
-  int labels = 0;
-  Launch(2, kHanded, [&] { HastyKernel<true>(args, &labels); });
-  LaunchIndependent(2, kHanded, [&] { HastyKernel<true>(args, &labels); });
-  EXPECT_EQ(labels, 7);
-  EXPECT_DEATH(Launch(1, kHanded, [&] { HastyKernel<false>(args, &labels); }),
-               "a thread has not waited for earlier kernels");
-  EXPECT_DEATH(LaunchIndependent(1, kHanded, [&] { HastyKernel<false>(args, &labels); }),
-               "a thread has not waited for earlier kernels");
-}
-
 enum class Misuse { kNone, kNoBarrierBefore, kNoBarrierAfter, kOneThreadElsewhere, kOtherMemory };
 
 // Each thread of a cluster of two blocks reads what its twin has written.
 __global__ void ExchangeKernel(int* to, Misuse misuse) {
-  AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
   const int block = static_cast<int>(blockIdx.x);
   int* const own = reinterpret_cast<int*>(DynamicShared()) + thread;

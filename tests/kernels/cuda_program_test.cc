@@ -254,21 +254,6 @@ TEST_F(CudaModelTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   EXPECT_EQ(rig_.controls[0]->graphs_recorded, 3) << "slots";
 }
 
-TEST(CudaProgramTest, KernelsAreLaunchedDependentlyIfAskedTo) {
-  const Model model;
-  for (const bool dependent : {false, true}) {
-    BackendOptions options;
-    options.cuda_dependent_launch = dependent;
-    ProgramRig rig(model.program, {64, 8}, 1, options);
-    Call call(model.program, {{3, 4}, {}}, 1);
-    for (int run = 0; run < 3; ++run) ASSERT_TRUE(rig.Run(call).ok());  // the second one records
-    const HostDeviceControl& control = *rig.controls[0];
-    EXPECT_EQ(control.graphs_recorded, 1);
-    EXPECT_GT(control.kernels, 0);
-    EXPECT_EQ(control.dependent_kernels, dependent ? control.kernels.load() : 0);
-  }
-}
-
 TEST_F(CudaModelTest, NothingIsRunForNothing) {
   Call empty(model_.program, {}, 1);
   EXPECT_TRUE(rig_.Run(empty).ok());
@@ -1214,9 +1199,7 @@ TEST(CudaProgramTest, ADeviceLostInABatchOfBothAxesIsNoticedAndNoSlotGoesOn) {
   for (int operations = 0; !succeeded; ++operations) {
     SCOPED_TRACE(operations);
     ASSERT_LT(operations, 200);
-    BackendOptions options;
-    options.cuda_dependent_launch = operations % 2 == 1;
-    TranslatingRig rig(2, options);
+    TranslatingRig rig(2);
     std::vector<StateArena::Slot> beam = rig.Encode({7}, 1);
     beam.push_back(rig.CopyOf(beam[0]));
     Call first = rig.Step(beam, 1);

@@ -8,9 +8,6 @@
 
 or wrong:
 
-* from compute capability 9.0 on each of them must wait for the kernels before it
-  (kernels/cuda/kernels/dependent_args.cuh) ahead of its first branch and its first access to memory that they
-  share, in PTX and in the machine code;
 * a kernel is empty on one of them, in PTX or in the machine code: its launch would succeed and leave old results. The
   kernels of clusters end with an error before 9.0, where HasClusters() (kernels/cuda/kernels/launch.h) keeps them from
   being launched.
@@ -39,12 +36,6 @@ SLOW_MEMORY = (("local memory", r"\.local\b"),
                      ("generic addresses", r"\b(ld|st)\.(v[24]\.)?[bufs]\d"))
 
 # Bits 0 to 11 of an instruction of 128 bits: what it does and the form of its operands.
-ACQBULK = 0x82e
-EARLY = {0x981: "LDG", 0x986: "STG", 0xfae: "LDGSTS", 0x980: "LD", 0x985: "ST", 0x947: "BRA", 0x94d: "EXIT"}
-# Products begin to copy weights before they wait.
-OF_COPIES = {"LDGSTS", "BRA"}
-EARLY_PTX = (r"\b(ld|st|atom|red|cp)\.(?!param)[^\n]*|\b(bra|ret|call)\b[^\n]*",
-             r"\b(ld|st|atom|red)\.(?!param)[^\n]*|\b(ret|call)\b[^\n]*")
 NOP, BPT = 0x918, 0x95c
 # An empty kernel has three instructions at most: its stack pointer, EXIT, and a branch to itself.
 LEAST_INSTRUCTIONS = 5
@@ -182,12 +173,11 @@ def check_fused(ptx):
 
 
 def check_skinny(ptx):
-    """That products copy 16 bytes at a time, before and after they wait, and read shared memory as such."""
+    """That products copy 16 bytes at a time and read shared memory as such."""
     errors = []
     for name, body in re.findall(r"\.entry (\w+)\((.*?)(?=\.entry |\Z)", ptx, re.S):
-        before, after = body.split("griddepcontrol.wait;") if "griddepcontrol" in body else ("16;", body)
-        if " 16;" not in before or "cp.async.cg.shared.global" not in after:
-            errors.append(f"{name}: expected copies of 16 bytes on both sides of the wait for earlier kernels")
+        if " 16;" not in body or "cp.async.cg.shared.global" not in body:
+            errors.append(f"{name}: expected copies of 16 bytes")
         if ("BFloat16" in name) != ("mma.sync.aligned.m16n8k16" in body):
             errors.append(f"{name}: expected products of tiles in bfloat16 alone")
         # Behind the layer norm, the addresses of what is appended come from memory.
@@ -195,24 +185,6 @@ def check_skinny(ptx):
         for what, pattern in SLOW_MEMORY:
             if re.search(pattern, own):
                 errors.append(f"{name}: uses {what}")
-    return errors
-
-
-def check_ptx_waits(file, ptx):
-    """That each kernel waits for earlier ones before it does anything that they could notice."""
-    errors = []
-    kernels = re.split(r"\.entry (?=\w+\()", ptx)[1:]
-    if len(kernels) != KERNELS[file]:
-        errors.append(f"{file}.cu: expected {KERNELS[file]} kernels in PTX, found {len(kernels)}")
-    for text in kernels:
-        name = text.split("(")[0]
-        parts = text.split("griddepcontrol.wait;")
-        if len(parts) != 2:
-            errors.append(f"{name}: expected one wait for earlier kernels, found {len(parts) - 1}")
-            continue
-        early = re.search(EARLY_PTX[file == "skinny"], parts[0])
-        if early is not None:
-            errors.append(f"{name}: before it waits for earlier kernels: {early.group(0)}")
     return errors
 
 
@@ -241,28 +213,6 @@ def ptx_sizes(ptx):
     return sizes
 
 
-def check_code_waits(architecture, file, cubin):
-    """The same of the machine code; architectures that cannot wait must not try."""
-    errors = []
-    functions = opcodes_of(cubin)
-    if len(functions) != KERNELS[file]:
-        errors.append(f"sm_{architecture}, {file}.cu: expected {KERNELS[file]} functions, found "
-                      f"{len(functions)}")
-    wanted = 1 if int(architecture) >= 90 else 0
-    for name, opcodes in functions.items():
-        found = opcodes.count(ACQBULK)
-        if found != wanted:
-            errors.append(f"sm_{architecture} {name}: expected {wanted} waits for earlier kernels, "
-                          f"found {found}")
-        if found == 0:
-            continue
-        for opcode in opcodes[:opcodes.index(ACQBULK)]:
-            if opcode in EARLY and not (file == "skinny" and EARLY[opcode] in OF_COPIES):
-                errors.append(f"sm_{architecture} {name}: {EARLY[opcode]} before it waits for "
-                              "earlier kernels")
-    return errors
-
-
 def main():
     folder, architectures = sys.argv[1], sys.argv[2].replace(";", " ").split()
     if not folder:
@@ -274,12 +224,9 @@ def main():
         for architecture in architectures:
             cubin = kept_file(folder, file, architecture, "cubin")
             errors += check_registers(architecture, file, resources_of(cubin))
-            errors += check_code_waits(architecture, file, cubin)
             errors += check_not_empty(architecture, "machine code", code_sizes(cubin))
         ptx[file] = kept_file(folder, file, architectures[-1], "ptx").decode()
         errors += check_not_empty(architectures[-1], "PTX", ptx_sizes(ptx[file]))
-        if int(architectures[-1]) >= 90:
-            errors += check_ptx_waits(file, ptx[file])
     errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"]) + check_skinny(ptx["skinny"])
     if errors:
         sys.exit("\n".join(errors))

@@ -141,12 +141,8 @@ class CudaStream : public Stream {
   using Clock = std::chrono::steady_clock;
 
  public:
-  CudaStream(int ordinal, int num_multiprocessors, const OperationLimits& limits,
-             bool supports_dependent_launch)
-      : ordinal_(ordinal),
-        num_multiprocessors_(num_multiprocessors),
-        limits_(limits),
-        supports_dependent_launch_(supports_dependent_launch) {}
+  CudaStream(int ordinal, int num_multiprocessors, const OperationLimits& limits)
+      : ordinal_(ordinal), num_multiprocessors_(num_multiprocessors), limits_(limits) {}
 
   Status Create(const CublasLt& library, void* product_workspace, size_t product_workspace_bytes) {
     SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
@@ -307,9 +303,7 @@ class CudaStream : public Stream {
   }
 
   // Where our kernels are launched.
-  LaunchStream kernels() const {
-    return {stream_, dependent_launch() && supports_dependent_launch_};
-  }
+  LaunchStream kernels() const { return {stream_}; }
 
   // Whether the event has come while it was asked for. An error is left for the wait to report.
   bool PollUntil(Clock::time_point end) {
@@ -336,7 +330,6 @@ class CudaStream : public Stream {
   const int ordinal_;
   const int num_multiprocessors_;
   const OperationLimits limits_;
-  const bool supports_dependent_launch_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
   CudaGraph* launched_ = nullptr;  // last, since the last wait
@@ -364,8 +357,6 @@ class CudaDevice : public Device {
                     "): expected compute capability ", kMinComputeCapability, ".0 or newer, found ",
                     properties_.major, ".", properties_.minor);
     }
-    int driver_version = 0;
-    SRU_RETURN_IF_ERROR(Check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion"));
     SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
     int architecture = std::numeric_limits<int>::max();
     SRU_RETURN_IF_ERROR(Check(LoadScanKernels(&architecture), "loading the scan kernels"));
@@ -378,7 +369,6 @@ class CudaDevice : public Device {
     }
     SRU_RETURN_IF_ERROR(
         Check(LoadOperationKernels(&architecture, &limits_), "loading the operations' kernels"));
-    supports_dependent_launch_ = SupportsDependentLaunch(architecture, driver_version);
     const MutexLock lock(&mutex_);
     SRU_RETURN_IF_ERROR(Check(cudaMalloc(&probed_, kProbedBytes), "cudaMalloc"));
     auto stream = NewStream();
@@ -452,15 +442,13 @@ class CudaDevice : public Device {
     return ToStatus(error, call, ordinal_);
   }
   std::unique_ptr<CudaStream> NewStream() const {
-    return std::make_unique<CudaStream>(ordinal_, num_multiprocessors(), limits_,
-                                        supports_dependent_launch_);
+    return std::make_unique<CudaStream>(ordinal_, num_multiprocessors(), limits_);
   }
 
   const int ordinal_;
   const CublasLt& library_;
   // Constant once open.
   cudaDeviceProp properties_ = {};
-  bool supports_dependent_launch_ = false;
   OperationLimits limits_;
 
   Mutex mutex_;

@@ -112,13 +112,9 @@ class Stream {
   // How long Wait() asks whether the work is done before it sleeps, and how much longer than usual
   // with a graph (poll_time.h); 0 at first: never.
   void set_poll(std::chrono::microseconds poll) { poll_ = poll; }
-  // Whether a kernel may start before those ahead of it have ended, where the device can do that;
-  // not at first. Nothing else changes (dependent_args.cuh).
-  void set_dependent_launch(bool dependent) { dependent_launch_ = dependent; }
 
  protected:
   std::chrono::microseconds poll() const { return poll_; }
-  bool dependent_launch() const { return dependent_launch_; }
 
  private:
   virtual Status MultiplyByLibrary(const ProductShape& shape, const ProductAlgorithm& algorithm,
@@ -126,7 +122,6 @@ class Stream {
   virtual Status MultiplyByKernel(const ProductShape& shape, const SkinnyArgs& args) = 0;
 
   std::chrono::microseconds poll_{0};
-  bool dependent_launch_ = false;
 };
 
 // Runs `enqueue()`, which puts work on a stream, and waits for the stream, after an error or an

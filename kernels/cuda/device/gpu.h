@@ -151,7 +151,6 @@ class GpuStream {
     SRU_RETURN_IF_ERROR(
         gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_));
     stream->stream_->set_poll(gpu->options().cuda_poll);
-    stream->stream_->set_dependent_launch(gpu->options().cuda_dependent_launch);
     return OkStatus();
   }
 

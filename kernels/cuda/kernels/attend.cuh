@@ -13,7 +13,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_ATTEND_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_ATTEND_CUH_
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/cuda/kernels/row_operations.cuh"
@@ -287,9 +286,7 @@ __device__ __forceinline__ void AttendHead(const float* q, const float* q_bias,
 
 // kAttention: the weights of head 0 are wanted.
 template <typename T, bool kAttention>
-__global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
-    AttendKernel(const DependentArgs<AttendArgs> dependent) {
-  const AttendArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads, kAttendBlocks) AttendKernel(const AttendArgs args) {
   const auto place = static_cast<unsigned>(WarpPlace());
   const auto heads = static_cast<unsigned>(args.heads);
   const int row = static_cast<int>(place / heads);

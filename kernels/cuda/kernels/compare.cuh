@@ -7,7 +7,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
 
@@ -15,9 +14,7 @@ namespace sru::kernels::cuda {
 
 // A template only so that a header may hold it.
 template <typename Word>
-__global__ void __launch_bounds__(kRowThreads)
-    CompareKernel(const DependentArgs<CompareArgs> dependent) {
-  const CompareArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) CompareKernel(const CompareArgs args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x;
   if (at >= int64_t{args.rows} * args.words_per_row) return;
   const int64_t row = at / args.words_per_row;

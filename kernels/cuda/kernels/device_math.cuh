@@ -107,7 +107,7 @@ struct WordVector<4> {
 #endif
 
 // Through the read-only path: for what no kernel of a batch writes. Nothing may write there while
-// the kernel runs, and it may have been started before earlier ones end (dependent_args.cuh).
+// the kernel runs.
 template <int kSize, typename T>
 __device__ __forceinline__ Packed<T, kSize> LoadReadOnly(const T* p) {
 #ifdef __CUDA_ARCH__

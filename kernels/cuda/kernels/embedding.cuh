@@ -7,7 +7,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_EMBEDDING_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_EMBEDDING_CUH_
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
@@ -16,9 +15,7 @@
 namespace sru::kernels::cuda {
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    EmbedKernel(const DependentArgs<EmbedArgs> dependent) {
-  const EmbedArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) EmbedKernel(const EmbedArgs args) {
   constexpr int kSize = kEmbedBytes / static_cast<int>(sizeof(T));
   const int stride = args.segments * args.padded;
   const int vectors = stride / kSize;

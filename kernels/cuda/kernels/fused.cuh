@@ -25,7 +25,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_FUSED_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_FUSED_CUH_
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/fused_shape.h"
 #include "kernels/cuda/kernels/kernel_args.h"
@@ -486,8 +485,7 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
 template <int kInput, int kMatrices>
 __global__ void __launch_bounds__(FusedThreads(kMatrices, kFusedMaxSlices),
                                   FusedMinBlocks(kMatrices))
-    FusedKernel(const DependentArgs<FusedArgs> dependent, int slices, int blocks) {
-  const FusedArgs& args = dependent.Await();
+    FusedKernel(const FusedArgs args, int slices, int blocks) {
   const FusedPlace place = FindFusedPlace<kMatrices>(args.scan, slices, blocks);
   const int threads = FusedThreads(kMatrices, slices);
   unsigned char* stages = DynamicShared();

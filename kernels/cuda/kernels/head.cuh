@@ -7,7 +7,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_HEAD_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_HEAD_CUH_
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
@@ -16,8 +15,7 @@ namespace sru::kernels::cuda {
 
 // A template only so that a header may hold it.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) HeadKernel(const DependentArgs<HeadArgs> dependent) {
-  const HeadArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) HeadKernel(const HeadArgs args) {
   const SequenceEntry entry = args.sequences[blockIdx.x];
   if (entry.label_row < 0) return;  // the whole block
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;

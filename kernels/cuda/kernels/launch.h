@@ -4,11 +4,6 @@
 // Kernels are launched by LaunchKernel() and not by <<<>>>, whose error only cudaGetLastError()
 // tells: that is the last error of the host thread, on whatever device. A thread that has seen one
 // device fail would take the launch on the next device for a failure of that one.
-//
-// In code for compute capability 9.0 and later LaunchKernel() can let a kernel start before the
-// kernels ahead of it in its stream have ended (programmatic dependent launch). The order of what
-// they read and write stays as it is, for every kernel waits before it does anything: see
-// dependent_args.cuh.
 #ifndef SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_
 #define SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_
 
@@ -27,21 +22,13 @@ namespace sru::kernels::cuda {
 // Where a kernel is launched, and how.
 struct LaunchStream {
   cudaStream_t stream;
-  bool dependent;          // may start before the kernels ahead of it have ended
   int cluster_blocks = 1;  // of a cluster; more than one only with HasClusters()
 };
 
 // `architecture`: the compute capability that kernels were compiled for, 90 for 9.0. It decides,
 // and not that of the device: a newer device runs the code of an older one, in which clusters do
-// nothing and dependent kernels do not wait.
+// nothing.
 inline bool HasClusters(int architecture) { return architecture >= 90; }
-// A recorded graph keeps the attribute since CUDA 12.3, both in the toolkit of the build and in the
-// driver; their versions are numbered as 12030.
-inline bool SupportsDependentLaunch(int architecture, int driver_version) {
-  constexpr int kMinVersion = 12030;
-  return HasClusters(architecture) && CUDART_VERSION >= kMinVersion &&
-         driver_version >= kMinVersion;
-}
 
 // Load the kernels of scan.cu, fused.cu, skinny.cu and operations.cu onto the current device: not
 // in the middle of a recording, and so that a device that this build has no code for is found when
@@ -67,10 +54,6 @@ cudaError_t LaunchSkinny(DataType dtype, DataType result_dtype, const Args& args
 cudaError_t LaunchOperation(const OperationArgs& args, const OperationLimits& limits,
                             LaunchStream stream);
 
-// dependent_args.cuh
-template <typename Args>
-class DependentArgs;
-
 // The shape of a launch.
 struct LaunchConfig {
   LaunchConfig(int64_t blocks, int threads, size_t shared_bytes, LaunchStream stream) {
@@ -78,14 +61,9 @@ struct LaunchConfig {
     config.blockDim = {static_cast<unsigned>(threads), 1, 1};
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream.stream;
-    config.attrs = attributes;
-    if (stream.dependent) {
-      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
-      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attribute.val.programmaticStreamSerializationAllowed = 1;
-    }
+    config.attrs = &attribute;
     if (stream.cluster_blocks > 1) {
-      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      config.numAttrs = 1;
       attribute.id = cudaLaunchAttributeClusterDimension;
       attribute.val.clusterDim = {static_cast<unsigned>(stream.cluster_blocks), 1, 1};
     }
@@ -93,16 +71,16 @@ struct LaunchConfig {
   LaunchConfig(const LaunchConfig&) = delete;
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t config = {};
 };
 
 // Launches a kernel. `shared_bytes` is its DynamicShared().
 template <typename Args, typename... More>
-cudaError_t LaunchKernel(void (*kernel)(DependentArgs<Args>, More...), int64_t blocks, int threads,
+cudaError_t LaunchKernel(void (*kernel)(Args, More...), int64_t blocks, int threads,
                          size_t shared_bytes, LaunchStream stream, const Args& args, More... more) {
   const LaunchConfig launch(blocks, threads, shared_bytes, stream);
-  return cudaLaunchKernelEx(&launch.config, kernel, DependentArgs<Args>(args), more...);
+  return cudaLaunchKernelEx(&launch.config, kernel, args, more...);
 }
 
 // Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it

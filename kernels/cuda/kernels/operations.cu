@@ -11,7 +11,7 @@ namespace {
 template <typename Kernel>
 bool RunsCluster(Kernel* kernel, const LaunchShape& shape) {
   const LaunchConfig launch(shape.cluster_blocks, shape.threads, shape.shared_bytes,
-                            {nullptr, false, shape.cluster_blocks});
+                            {nullptr, shape.cluster_blocks});
   int clusters = 0;
   const cudaError_t error = cudaOccupancyMaxActiveClusters(
       &clusters, reinterpret_cast<const void*>(kernel), &launch.config);
@@ -58,7 +58,7 @@ cudaError_t LaunchOperation(const OperationArgs& args, const OperationLimits& li
       [&](auto given) {
         SetLimits(&given, limits);
         return WithKernel(given, [stream](auto* kernel, const LaunchShape& shape, const auto& a) {
-          const LaunchStream on = {stream.stream, stream.dependent, shape.cluster_blocks};
+          const LaunchStream on = {stream.stream, shape.cluster_blocks};
           return LaunchKernel(kernel, shape.blocks, shape.threads, shape.shared_bytes, on, a);
         });
       },

@@ -13,7 +13,6 @@
 #define SRU_KERNELS_CUDA_KERNELS_POOL_CUH_
 
 #include "kernels/common/pooling.h"
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
@@ -75,8 +74,7 @@ struct PoolThread {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) PoolKernel(const DependentArgs<PoolArgs> dependent) {
-  const PoolArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) PoolKernel(const PoolArgs args) {
   const int blocks = PoolBlocks(args);
   const SequenceEntry entry = args.sequences[static_cast<int>(blockIdx.x) / blocks];
   const int stride = args.segments * args.padded;

@@ -35,7 +35,6 @@
 #include <utility>
 
 #include "kernels/cuda/kernels/block_math.cuh"
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/logits.cuh"
 #include "kernels/cuda/kernels/operation_args.h"
@@ -356,8 +355,7 @@ __device__ __forceinline__ void PredictRow(const PredictArgs& args) {
 }
 template <int kThreads, int kBlocks, bool kPicks, bool kKeepsRow>
 __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
-    PredictKernel(const DependentArgs<PredictArgs> dependent) {
-  const PredictArgs& args = dependent.Await();
+    PredictKernel(const PredictArgs args) {
   if constexpr (kBlocks == 1 || kHasClusters) {
     PredictRow<kThreads, kBlocks, kPicks, kKeepsRow>(args);
   } else {

@@ -12,7 +12,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/layer_norm.cuh"
 #include "kernels/cuda/kernels/operation_args.h"
@@ -50,9 +49,7 @@ __device__ __forceinline__ bool IsSequence(const AxisHeader* axis, int max_seque
 // Bound by memory: 4 bytes read and 4 written a result, or 2 in bfloat16. 16 rows of 512 values are
 // 64 blocks of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    CopyRowsKernel(const DependentArgs<CopyRowsArgs> dependent) {
-  const CopyRowsArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) CopyRowsKernel(const CopyRowsArgs args) {
   const RowPlace at = PlaceOf(args.padded_width);
   const int64_t number = int64_t{args.first} + at.row;
   if (at.row >= args.max_rows || number >= args.header->num_tokens) return;
@@ -78,9 +75,7 @@ inline std::vector<CopyRowsArgs> KernelVariants(const CopyRowsArgs& args) {
 // Bound by memory, and with positions by float64 instructions: 4 bytes of the table read a result,
 // or 2 in bfloat16, and 4 written. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    EmbedRowsKernel(const DependentArgs<EmbedRowsArgs> dependent) {
-  const EmbedRowsArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) EmbedRowsKernel(const EmbedRowsArgs args) {
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const T* row = static_cast<const T*>(args.table) + int64_t{args.ids[at.row]} * args.stride;
@@ -113,9 +108,7 @@ inline std::vector<EmbedRowsArgs> KernelVariants(const EmbedRowsArgs& args) {
 // Bound by memory: 4 bytes read and 4 written a result; the bias stays in the cache. 16 rows of 512
 // values are 64 blocks of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    AddBiasKernel(const DependentArgs<AddBiasArgs> dependent) {
-  const AddBiasArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) AddBiasKernel(const AddBiasArgs args) {
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   T* y = args.y + int64_t{at.row} * args.stride + at.column;
@@ -138,9 +131,7 @@ __device__ __forceinline__ float SumAt(const RowSum& sum, int64_t i, int column)
 // Bound by memory: 8 bytes read and 4 written a result; the bias stays in the cache. 16 rows of 512
 // values are 64 blocks of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    AddRowsKernel(const DependentArgs<AddRowsArgs> dependent) {
-  const AddRowsArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) AddRowsKernel(const AddRowsArgs args) {
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int64_t i = int64_t{at.row} * args.stride + at.column;
@@ -158,9 +149,7 @@ auto WithKernel(const AddRowsArgs& args, const Launch& launch) {
 // sum, twice as much from the cache, and 4 written, 2 or both. 16 rows of 512 values are 4 blocks
 // of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    NormalizeRowsKernel(const DependentArgs<NormalizeRowsArgs> dependent) {
-  const NormalizeRowsArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) NormalizeRowsKernel(const NormalizeRowsArgs args) {
   const int64_t row = WarpPlace();
   // The whole warp leaves: those that stay exchange values.
   if (row >= args.header->num_tokens || row >= args.max_rows) return;
@@ -215,9 +204,7 @@ __device__ __forceinline__ float* NextRow(const FieldRows& field, int b) {
 // Bound by memory: 4 bytes read and 4 written a result. 16 rows of 512 values are 64 blocks of 132
 // multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    ShiftRowsKernel(const DependentArgs<ShiftRowsArgs> dependent) {
-  const ShiftRowsArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) ShiftRowsKernel(const ShiftRowsArgs args) {
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int b = args.row_sequence[at.row];
@@ -262,8 +249,7 @@ __device__ __forceinline__ void AppendValue(const AppendArgs& args, const Append
 // multiprocessors for each field.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    AppendKernel(const __grid_constant__ DependentArgs<AppendArgs> dependent) {
-  const AppendArgs& args = dependent.Await();
+    AppendKernel(const __grid_constant__ AppendArgs args) {
   const RowPlace at = PlaceOf(args.count * args.width);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const AppendedRows& added = args.fields[at.column / args.width];
@@ -279,9 +265,7 @@ auto WithKernel(const AppendArgs& args, const Launch& launch) {
 // a sequence's rows share, and 4 written. 16 rows of 512 values are 4 blocks of 132
 // multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    RowDotKernel(const DependentArgs<RowDotArgs> dependent) {
-  const RowDotArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) RowDotKernel(const RowDotArgs args) {
   const int64_t row = WarpPlace();
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   // The whole warp leaves: those that stay exchange values.

@@ -25,7 +25,6 @@
 #define SRU_KERNELS_CUDA_KERNELS_SCAN_CUH_
 
 #include "kernels/common/pooling.h"
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/running_pool.cuh"
@@ -353,8 +352,7 @@ inline constexpr int kScanMinBlocks = 8;
 
 template <typename T, int kDims, bool kByToken, ScanOutput kOutput, Activation kActivation>
 __global__ void __launch_bounds__(kScanThreads, kScanMinBlocks)
-    ScanKernel(const __grid_constant__ DependentArgs<ScanArgs> dependent) {
-  const ScanArgs& args = dependent.Await();
+    ScanKernel(const __grid_constant__ ScanArgs args) {
   const int groups_per_direction = args.padded / kDims;
   const int groups = args.directions * groups_per_direction;
   const int blocks_per_sequence = (groups + kScanThreads - 1) / kScanThreads;

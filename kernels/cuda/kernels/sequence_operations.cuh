@@ -8,7 +8,6 @@
 #define SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_
 
 #include "kernels/common/pooling.h"
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/cuda/kernels/row_operations.cuh"
@@ -22,8 +21,7 @@ namespace sru::kernels::cuda {
 // of 512 values a layer are 64 blocks of 132 multiprocessors for each layer.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    MoveStatesKernel(const __grid_constant__ DependentArgs<MoveStatesArgs> dependent) {
-  const MoveStatesArgs& args = dependent.Await();
+    MoveStatesKernel(const __grid_constant__ MoveStatesArgs args) {
   const RowPlace at = PlaceOf(args.columns);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   int column = at.column;
@@ -51,8 +49,7 @@ auto WithKernel(const MoveStatesArgs& args, const Launch& launch) {
 // Bound by its steps, one for each row of the sequence: 8 bytes read and 4 written a result, and 8
 // for the state. 16 sequences of 512 values are 64 blocks of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) SsruKernel(const DependentArgs<SsruArgs> dependent) {
-  const SsruArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) SsruKernel(const SsruArgs args) {
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   const bool is_value = at.column < args.width;  // and not padding
@@ -75,9 +72,7 @@ auto WithKernel(const SsruArgs& args, const Launch& launch) {
 // Bound by memory, however long a sequence is: 4 bytes read and 4 written a result. 16 sequences of
 // 512 values are 64 blocks of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    LastRowsKernel(const DependentArgs<LastRowsArgs> dependent) {
-  const LastRowsArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) LastRowsKernel(const LastRowsArgs args) {
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   const int end = args.offsets[at.row + 1];
@@ -129,9 +124,7 @@ __device__ __forceinline__ float PoolOfRows(Pooling pooling, bool backward, cons
 // for each row, weights from the cache, and 4 written a result. 16 sequences of 512 values are 64
 // blocks of 132 multiprocessors.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    PoolRowsKernel(const DependentArgs<PoolRowsArgs> dependent) {
-  const PoolRowsArgs& args = dependent.Await();
+__global__ void __launch_bounds__(kRowThreads) PoolRowsKernel(const PoolRowsArgs args) {
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   const int begin = args.offsets[at.row];

@@ -17,14 +17,13 @@
 // weights are on their way, and saves a launch in the chain of those that a step waits for; another
 // one where y's columns go on to growing fields.
 //
-// Weights are read once if rows <= kRows. They are written when a model is loaded and not by any
-// kernel, so the first seven stages of them are copied before the wait for earlier kernels.
+// Weights are read once if rows <= kRows. The first seven stages of them are copied before anything
+// else.
 #ifndef SRU_KERNELS_CUDA_KERNELS_SKINNY_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SKINNY_CUH_
 
 #include <type_traits>
 
-#include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/layer_norm.cuh"
@@ -261,11 +260,10 @@ __device__ __forceinline__ void NormalizeRows(const NormalizeRowsArgs& args, int
 // NormalizedProductArgs.
 template <typename T, typename Y, int kRows, typename Args>
 __global__ void __launch_bounds__(kNormalizingWarps * 32, 1)
-    SkinnyKernel(const __grid_constant__ DependentArgs<Args> dependent, int warps) {
+    SkinnyKernel(const __grid_constant__ Args args, int warps) {
   constexpr bool kNormalizes = std::is_same_v<Args, NormalizedProductArgs>;
   constexpr int kColumns = SkinnyColumns(sizeof(T));
   constexpr int kPitch = SkinnyPitch(sizeof(T));
-  const Args& args = dependent.BeforeAwait();  // sizes and weights
   const int threads = (warps + 1) * 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -294,7 +292,6 @@ __global__ void __launch_bounds__(kNormalizingWarps * 32, 1)
       if (kNormalizes) CommitCopies();
     }
   }
-  dependent.Await();
 
   if constexpr (kNormalizes) {
     NormalizeRows<T>(args.norm, rows, memory,

@@ -239,7 +239,6 @@ class HostStream : public Stream {
     return RunSkinny(shape, args);
   }
   Status MultiplyByKernel(const ProductShape& shape, const SkinnyArgs& args) override {
-    ++control_->own_products;
     return RunSkinny(shape, args);
   }
   template <typename Args>
@@ -339,7 +338,6 @@ class HostStream : public Stream {
 
   Status AddKernel(std::function<void()> work) {
     ++control_->kernels;
-    if (dependent_launch()) ++control_->dependent_kernels;
     return Add(std::move(work));
   }
 

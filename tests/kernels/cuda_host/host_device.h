@@ -83,10 +83,7 @@ struct HostDeviceControl {
   std::atomic<int64_t> kernels{0};              // the same
   std::atomic<int64_t> clusters{0};             // of a kernel's blocks, run
   std::atomic<int64_t> products{0};             // the same, by the library
-  std::atomic<int64_t> own_products{0};         // the same, by our kernel
-  std::atomic<int64_t> normalized_products{0};  // the same, with the norm before them
-  // Those that a GPU may start before the ones ahead of them have ended. Here that changes nothing.
-  std::atomic<int64_t> dependent_kernels{0};
+  std::atomic<int64_t> normalized_products{0};  // recorded or run, with the norm before them
   std::atomic<int64_t> products_timed{0};
   std::atomic<int64_t> probes{0};
   std::atomic<int64_t> allocations{0};

@@ -206,14 +206,9 @@ struct Fiber {
   const std::unique_ptr<char[]> stack;
   bool entered = false;  // by any block: then it only goes on, with the next kernel
   bool ended = false;    // with the current block's kernel
-  bool awaited = false;  // the kernels before this one
   void* fake_stack = nullptr;
   Copies copies;
 };
-
-void CheckAwaited(bool awaited) {
-  if (!awaited) Fail("a thread has not waited for earlier kernels");
-}
 
 class Block;
 
@@ -246,7 +241,7 @@ class Block {
     for (size_t w = 0; w < warps_.size(); ++w) {
       warps_[w].barrier.members = std::min(kWarpSize, threads - static_cast<int>(w) * kWarpSize);
     }
-    for (int i = 0; i < threads; ++i) fibers_[i]->ended = fibers_[i]->awaited = false;
+    for (int i = 0; i < threads; ++i) fibers_[i]->ended = false;
     threads_ = left_ = threads;
   }
 
@@ -309,7 +304,6 @@ class Block {
   unsigned char* shared() const { return shared_.get(); }
   // For the thread that runs.
   Copies& copies() { return fibers_[threadIdx.x]->copies; }
-  bool& awaited() { return fibers_[threadIdx.x]->awaited; }
 
   // The words of each lane of the warp.
   struct LaneWords {
@@ -396,7 +390,6 @@ class Block {
   // Returns when the next block begins. AddressSanitizer forgets the thread's variables.
   void End(Fiber& fiber) {
     fiber.ended = true;
-    CheckAwaited(fiber.awaited);
     fiber.copies.End();
     Leave(&block_barrier_);
     Leave(&cluster_->barrier);
@@ -492,7 +485,6 @@ struct Independent {
   size_t shared_bytes = 0;
   Shared shared;
   Copies copies;
-  bool awaited = false;
 };
 thread_local Independent independent;
 
@@ -546,11 +538,7 @@ IndependentThreads::~IndependentThreads() { independent.shared.Begin(0); }
 void IndependentThreads::BeginBlock() {
   if (independent.shared_bytes > 0) independent.shared.Begin(independent.shared_bytes);
 }
-void IndependentThreads::EndThread() {
-  CheckAwaited(independent.awaited);
-  independent.awaited = false;
-  independent.copies.End();
-}
+void IndependentThreads::EndThread() { independent.copies.End(); }
 
 }  // namespace sru::testing
 
@@ -629,11 +617,6 @@ void CommitCopies() { sru::testing::CurrentCopies().Commit(); }
 
 void WaitForCopies(int pending) {
   sru::testing::CurrentCopies().Wait(static_cast<size_t>(pending));
-}
-
-void AwaitEarlierKernels() {
-  (sru::testing::Block::Current() != nullptr ? sru::testing::Block::Current()->awaited()
-                                             : sru::testing::independent.awaited) = true;
 }
 
 void SyncWarp() { (void)sru::testing::CurrentBlock().Exchange({}); }

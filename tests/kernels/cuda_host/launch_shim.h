@@ -105,10 +105,6 @@ void WaitForCopies() {
   WaitForCopies(kPending);
 }
 
-// Of dependent_args.cuh. A thread that ends without it ends the program with a message: on a GPU
-// what its kernel reads might not be written yet.
-void AwaitEarlierKernels();
-
 void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                   uint32_t b1);
 void SyncWarp();

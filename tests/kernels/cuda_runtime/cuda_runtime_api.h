@@ -92,14 +92,12 @@ struct dim3 {
 };
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeClusterDimension = 4,
-  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
 };
 union cudaLaunchAttributeValue {
   char pad[64];
   struct {
     unsigned x, y, z;
   } clusterDim;
-  int programmaticStreamSerializationAllowed;
 };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;

@@ -333,17 +333,11 @@ cudaError_t SimulateLaunch(const cudaLaunchConfig_t* config, const void* functio
     return Ended(cudaErrorInvalidValue);
   }
   SimulatedDevice& device = SimulatedDeviceAt(current_device);
-  bool dependent = false;
   unsigned cluster = 1;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
-    if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization) {
-      dependent = attribute.val.programmaticStreamSerializationAllowed != 0;
-    } else if (attribute.id == cudaLaunchAttributeClusterDimension) {
-      cluster = attribute.val.clusterDim.x;
-    } else {
-      return Ended(cudaErrorInvalidValue);
-    }
+    if (attribute.id != cudaLaunchAttributeClusterDimension) return Ended(cudaErrorInvalidValue);
+    cluster = attribute.val.clusterDim.x;
   }
   // More blocks need a function that allows them.
   constexpr unsigned kPortableCluster = 8;
@@ -360,7 +354,6 @@ cudaError_t SimulateLaunch(const cudaLaunchConfig_t* config, const void* functio
     }
     return cudaSuccess;
   }
-  if (dependent) ++device.dependent_launches;
   if (cluster > 1) ++device.clustered_launches;
   ++device.launches;
   SimulatedKernels().launched.insert(function);

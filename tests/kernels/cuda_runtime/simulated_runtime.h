@@ -39,10 +39,8 @@ struct SimulatedDevice {
   // After this many further queries of an event its work is done. Every wait ends at once.
   std::atomic<int64_t> queries_until_done{0};
 
-  std::atomic<int64_t> waits{0};     // for events
-  std::atomic<int64_t> launches{0};  // of kernels, also recorded ones
-  std::atomic<int64_t> dependent_launches{
-      0};  // those that may start before earlier ones have ended
+  std::atomic<int64_t> waits{0};               // for events
+  std::atomic<int64_t> launches{0};            // of kernels, also recorded ones
   std::atomic<int64_t> clustered_launches{0};  // of blocks in clusters
   int active_clusters = 33;  // that the device says it can run; none: it refuses clusters
   std::atomic<int64_t> graph_launches{0};
