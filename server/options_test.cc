@@ -111,7 +111,7 @@ TEST(OptionsTest, EveryDefaultCanBeGiven) {
     arguments.push_back(absl::StrCat("--", name, "=", value.substr(0, value.size() - 1)));
   }
   EXPECT_GE(names.size(), 60u);
-  EXPECT_GE(arguments.size(), 40u);
+  EXPECT_GE(arguments.size(), 35u);
   Options options;
   Flags flags;
   AddFlags(&options, &flags);
