@@ -168,9 +168,9 @@ tests/chaos              | tests/testing server server/base bench base          
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 700 0
 deploy                   |                                                                    |                          | 650 0
-scripts                  |                                                                    |                          | 3850 1200
-client/python            |                                                                    |                          | 3750 2300
-models/exporter          |                                                                    |                          | 3900 0
+scripts                  |                                                                    |                          | 3700 1200
+client/python            |                                                                    |                          | 3700 2250
+models/exporter          |                                                                    |                          | 3700 0
 tests                    |                                                                    |                          | 0 9200
 """
 
