@@ -32,7 +32,8 @@ extern "C" const void* _Unwind_Find_FDE(void* address, void** bases);
 namespace sru::server::crash {
 namespace {
 
-constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+[[maybe_unused]] constexpr int kFaults[] = {SIGSEGV, SIGBUS,  SIGILL, SIGFPE,
+                                            SIGABRT, SIGTRAP, SIGSYS};
 
 // The signal's frame has all registers, with AMX some 11 KB, and the unwinder takes a few more.
 constexpr size_t kStackBytes = size_t{64} << 10;
@@ -169,7 +170,7 @@ void WriteBlock(const siginfo_t& info, pid_t thread, uintptr_t stack) {
 }
 
 // All of kFaults are blocked meanwhile, so a fault in here ends the process.
-void Handle(int signal, siginfo_t* info, void* context) {
+[[maybe_unused]] void Handle(int signal, siginfo_t* info, void* context) {
   static std::atomic<bool> begun{false};
   static std::atomic<bool> written{false};
   const auto thread = static_cast<pid_t>(syscall(SYS_gettid));

@@ -600,7 +600,7 @@ TEST_F(GatewayTest, ABodyThatIsTooLongIsToldTheFlag) {
 
 TEST_F(GatewayTest, PackedBodiesAreUnpacked) {
   const std::string body = R"({"model":"m","sequences":[{"text":"a"}]})";
-  const auto ask = [this](const char* encoding, const std::string& packed) {
+  const auto ask = [](const char* encoding, const std::string& packed) {
     return With(Request("POST", "/v1/classify", packed), "content-encoding", encoding);
   };
   const std::string expected = Ask(Request("POST", "/v1/classify", body))->body;
