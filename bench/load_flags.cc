@@ -60,7 +60,7 @@ absl::StatusOr<v1::ModelInfo> FindModel(const RunOptions& run, const std::string
   const std::string* found = nullptr;
   for (const v1::ModelInfo& each : list.models()) {
     if (std::find(tasks.begin(), tasks.end(), each.task()) == tasks.end()) continue;
-    // Of several the server says what to do.
+    // Where several models fit, the error of the server says that a name is needed.
     if (found != nullptr && *found != each.name()) return client->GetModel("", version);
     found = &each.name();
   }

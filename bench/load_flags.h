@@ -23,8 +23,8 @@ void AddRunFlags(const std::string& calls, RunOptions* run, Flags* flags);
 std::optional<int> ParseFlags(const std::string& command, const char* usage,
                               const std::vector<std::string>& args, Flags* flags);
 
-// What the server says of the model that a call reaches: `model`, or without a name the only one
-// whose task (ModelInfo.task) is one of `tasks`. Version 0 is the latest. Errors are also those of
+// Asks the server for its description of `model`, or without a name of the only model whose task
+// (ModelInfo.task) is one of `tasks`. Version 0 is the latest. Errors are also those of
 // ResolveLoopback(), before anything is sent anywhere.
 absl::StatusOr<v1::ModelInfo> FindModel(const RunOptions& run, const std::string& model,
                                         int64_t version, const std::vector<std::string>& tasks);

@@ -236,7 +236,7 @@ class Question : public BatchRunner<Passage, v1::AnswerResponse> {
   }
 
   const AnswerFlags& flags_;
-  const v1::AnswerRequest request_;  // but for its query
+  const v1::AnswerRequest request_;  // each call adds its query to a copy
   Client* const client_;
   std::vector<std::string> files_;
   size_t next_ = 0;  // of them

@@ -78,7 +78,7 @@ json HistoryJson(const std::vector<telemetry::History::Point>& points) {
           {"figures", std::move(figures)}};
 }
 
-// Of their lines in the log only what the page shows: not who called.
+// A call has more fields in the log than here: the page must not show who called.
 json CallsJson(const std::vector<telemetry::RecentCall>& calls) {
   static const auto* const kShown =
       new json{{"method", ""},   {"code", ""},  {"error", ""},      {"model", ""},   {"version", 0},

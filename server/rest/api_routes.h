@@ -17,9 +17,9 @@ RouteGroup V1Routes(const calls::MethodTable& methods);
 // POST /v1/completions: OpenAI's API for texts that go on from a prompt, for language models.
 RouteGroup CompletionsRoutes();
 
-// What clients of other servers call (client_request.h), with the probe and the facts that they ask
-// for. Texts for a vocabulary without `model` are for the only language model, as in
-// /v1/completions, else for the only model with a vocabulary.
+// The routes that clients written for other servers call (client_request.h), among them their probe
+// and the description of the server. Texts for a vocabulary without `model` are for the only
+// language model, as in /v1/completions, else for the only model with a vocabulary.
 RouteGroup ClientRoutes();
 
 // The Open Inference Protocol over HTTP, as KServe and Triton have it. A request becomes a message

@@ -107,7 +107,8 @@ json MessageSchema(const Descriptor& message, bool is_request) {
   return schema;
 }
 
-// Of the forms that routes with a description have, in their order.
+// The name of the schema of an error, by its form. A form that only routes without a description
+// use has no schema.
 const char* ErrorName(ErrorForm form) {
   static constexpr const char* kNames[] = {"Error", "InferenceError", "OpenAiError", "DeepLError",
                                            "LibreTranslateError"};

@@ -36,7 +36,8 @@ struct TypeEntry {
   absl::string_view name;
   size_t bytes;
   size_t json_bytes;  // most characters of an element, with its comma; 0: it has no form in JSON
-  // Of a type of numbers: reads the next value, and appends the one that has these bytes.
+  // Only types of numbers have these two functions: one reads the next value from JSON, the other
+  // writes the value of these bytes as JSON.
   absl::Status (DataReader::*read)(size_t index) = nullptr;
   void (*append)(const char* bytes, std::string* json) = nullptr;
 };

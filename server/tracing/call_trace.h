@@ -22,7 +22,7 @@ struct CallTrace {
   static constexpr size_t kMostEvents = 64;
   static constexpr size_t kMostStages = 32;
 
-  // Of the call, or of one message of a stream.
+  // When the stages of a call, or of one message of a stream, began, and how long each took.
   struct Stages {
     absl::Time start;
     telemetry::CallTimes times;
