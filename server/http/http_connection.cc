@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/beast/http/status.hpp>
+#include <deque>
+#include <functional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -60,8 +62,8 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
   }
 
   void Reply(std::shared_ptr<const PageResponse> response) override {
-    Post([self = shared_from_this(), response = std::move(response)](HttpConnection* open) {
-      open->Reply(self.get(), response);
+    Post([response = std::move(response)](Call* self, HttpConnection* open) {
+      open->Reply(self, response);
     });
   }
 
@@ -70,8 +72,8 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
     copy.status = head.status;
     copy.content_type = head.content_type;
     copy.headers = head.headers;
-    Post([self = shared_from_this(), head = std::move(copy)](HttpConnection* open) {
-      open->BeginParts(self.get(), head);
+    Post([head = std::move(copy)](Call* self, HttpConnection* open) {
+      open->BeginParts(self, head);
     });
     return std::make_unique<Stream>(shared_from_this());
   }
@@ -108,7 +110,7 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
    public:
     explicit Stream(std::shared_ptr<Call> call) : call_(std::move(call)) {}
     ~Stream() override {
-      call_->Post([call = call_](HttpConnection* open) { open->EndParts(call.get()); });
+      call_->Post([](Call* self, HttpConnection* open) { open->EndParts(self); });
     }
     // A chunk without bytes would be the last one.
     void AsyncWrite(std::string part, std::function<void(bool)> written) override {
@@ -130,20 +132,36 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
         if (!more) written_ = std::exchange(written, nullptr);
       }
     }
-    Post([self = shared_from_this(), part = std::move(part)](HttpConnection* open) {
-      open->AddPart(self.get(), part);
-    });
+    Post([part = std::move(part)](Call* self, HttpConnection* open) { open->AddPart(self, part); });
     if (written != nullptr) written(more);
   }
 
-  // Runs `job` on the connection's thread if it is still open.
-  template <typename Job>
+  using Job = std::function<void(Call* self, HttpConnection* open)>;
+
+  // Runs `job` on the connection's thread if it is still open, after those that were posted before.
+  // What threads hand to a loop comes in any order (late_wakes.h), so what is handed over only says
+  // that there is a job.
   void Post(Job job) {
     const std::shared_ptr<HttpJobs> jobs = jobs_.lock();
     if (jobs == nullptr || gone_) return;
-    jobs->Post([connection = connection_, job = std::move(job)] {
-      if (const auto open = connection.lock()) job(open.get());
-    });
+    {
+      MutexLock lock(&mutex_);
+      posted_.push_back(std::move(job));
+    }
+    jobs->Post([self = shared_from_this()] { self->RunPosted(); });
+  }
+
+  void RunPosted() {
+    while (true) {
+      Job job;
+      {
+        MutexLock lock(&mutex_);
+        if (posted_.empty()) return;
+        job = std::move(posted_.front());
+        posted_.pop_front();
+      }
+      if (const auto open = connection_.lock()) job(this, open.get());
+    }
   }
 
   const PageRequest request_;
@@ -151,6 +169,7 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
   const std::weak_ptr<HttpJobs> jobs_;
   std::atomic<bool> gone_{false};
   Mutex mutex_;
+  std::deque<Job> posted_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   size_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::function<void()> on_gone_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/late_wakes.h"
 #include "server/base/turn_work.h"
 #include "server/transport/file_limit.h"
 #include "tests/testing/poll.h"
@@ -306,6 +308,26 @@ TEST_F(HttpServerTest, AnAnswerInPartsDoesNotBeginForACallerThatIsNoLongerAccept
   late.Send("b");
   stream = Held(2)->ReplyInParts(PageResponse());
   EXPECT_EQ(late.ReadAll(), "");
+}
+
+// What a thread hands to a loop may be handed over late (late_wakes.h), after that of another one.
+TEST_F(HttpServerTest, PartsComeInTheirOrderWhateverThreadsGiveThem) {
+  SlowConnection client(Start(), Get("/hold"));
+  const std::shared_ptr<HttpCall> call = Held(0);
+  std::unique_ptr<PageStream> stream;
+  {
+    const LateWakes late;
+    stream = call->ReplyInParts(PageResponse());
+    stream->AsyncWrite("one", [](bool more) { EXPECT_TRUE(more); });
+    std::thread([&] {
+      stream->AsyncWrite("two", [](bool more) { EXPECT_TRUE(more); });
+      loops_.RunOnEach([](size_t /*i*/) {});  // the loop has run what it has been given
+    }).join();
+    stream->AsyncWrite("three", [](bool more) { EXPECT_TRUE(more); });
+    std::thread([&] { stream.reset(); }).join();
+  }
+  EXPECT_THAT(ReadUntil(&client, "0\r\n\r\n"),
+              HasSubstr("3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n"));
 }
 
 TEST_F(HttpServerTest, AnAnswerInPartsLeavesTheConnectionOpen) {
