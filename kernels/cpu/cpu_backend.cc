@@ -76,7 +76,7 @@ class CpuBackend : public Backend {
       : isa_(std::move(isa)),
         parallel_(std::move(parallel)),
         // Batches that others have passed at the end of a turn keep theirs.
-        memory_(std::make_shared<RunMemory>(2 * cores)) {}
+        memory_(std::make_shared<RunMemory>(cores)) {}
 
   const char* name() const override { return "cpu"; }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -32,7 +33,7 @@ struct Need {
 
 TEST(RunMemoryTest, ABatchAfterTheOtherTakesTheSameBlock) {
   const auto memory = std::make_shared<RunMemory>(2);
-  Need small(memory, 1000);
+  Need small(memory, 2000);
   Need large(memory, 5000);
   EXPECT_EQ(memory->bytes(), 0u);  // no batch has run
   EXPECT_EQ(memory->block_bytes(), 5056u);
@@ -68,22 +69,38 @@ TEST(RunMemoryTest, ALargerModelIsLoadedAndUnloadedWhileABatchRuns) {
   {
     std::optional<RunPlan::Scope> running(std::in_place, &small.plan);
     const char* const block = small.array.data();
-    std::optional<Need> large(std::in_place, memory, 6400);
+    std::optional<Need> large(std::in_place, memory, 2432);
     EXPECT_EQ(small.array.data(), block);  // as it was
     EXPECT_EQ(memory->bytes(), 640u);
     running.reset();
     running.emplace(&large->plan);
-    large->array[6399] = 1;
-    EXPECT_EQ(memory->bytes(), 6400u);  // that block has grown
+    large->array[2431] = 1;
+    EXPECT_EQ(memory->bytes(), 2432u);  // that block has grown
     running.reset();
     running.emplace(&small.plan);
     large.reset();
-    EXPECT_EQ(memory->bytes(), 6400u);  // not while the batch runs
+    EXPECT_EQ(memory->bytes(), 2432u);  // not while the batch runs
     small.array[639] = 1;
   }
   EXPECT_EQ(memory->bytes(), 0u);
   const RunPlan::Scope again(&small.plan);
   EXPECT_EQ(memory->bytes(), 640u);
+}
+
+TEST(RunMemoryTest, WhatNeedsLittleHasSmallBlocksOfItsOwn) {
+  const auto memory = std::make_shared<RunMemory>(1);
+  Need large(memory, 6400);
+  Need small(memory, 640);
+  for (int i = 0; i < 2; ++i) {
+    const RunPlan::Scope interrupted(&large.plan);
+    EXPECT_EQ(memory->bytes(), i == 0 ? 6400u : 6400u + 1600u);
+    const RunPlan::Scope nested(&small.plan);
+    EXPECT_EQ(memory->bytes(), 6400u + 1600u);
+    Need same(memory, 640);
+    const RunPlan::Scope another(&same.plan);
+    EXPECT_EQ(memory->bytes(), 6400u + 2 * 1600u);
+  }
+  EXPECT_EQ(memory->bytes(), 6400u + 1600u) << "one of each is kept";
 }
 
 TEST(RunMemoryTest, AFreeBlockThatNothingNeedsGoesWithItsModel) {
@@ -190,9 +207,9 @@ TEST(RunMemoryTest, ResultsDoNotDependOnWhatIsInTheMemory) {
 
 // Of 32 MiB.
 struct Table {
-  Table() {
+  explicit Table(int megabytes) {
     StackSpec spec;
-    spec.vocabulary_size = 1 << 20;
+    spec.vocabulary_size = megabytes << 15;
     taken = room.Take(spec, 8);
   }
   TokenTableRoom room;
@@ -200,13 +217,21 @@ struct Table {
 };
 
 TEST(TokenTableRoomTest, AllModelsShareItAndOneMayBeReplaced) {
-  const Table a, b;
-  auto c = std::make_unique<Table>();
-  EXPECT_TRUE(a.taken && b.taken && c->taken);  // as if c came in place of one
-  EXPECT_FALSE(Table().taken);
-  c.reset();
-  EXPECT_TRUE(TokenTableRoom::Fits(size_t{32} << 20));
-  EXPECT_FALSE(TokenTableRoom::Fits(size_t{33} << 20));
+  {
+    EXPECT_FALSE(Table(65).taken);
+    const Table old(64);
+    EXPECT_TRUE(old.taken);
+    EXPECT_TRUE(Table(64).taken) << "as if it came in its place";
+    const Table now(32);
+    EXPECT_TRUE(now.taken);
+    EXPECT_FALSE(Table(1).taken);
+  }
+  std::deque<Table> several;
+  while (several.emplace_back(8).taken) continue;
+  EXPECT_EQ(several.size(), 6u) << "the largest does not count";
+  several.pop_front();
+  EXPECT_TRUE(TokenTableRoom::Fits(size_t{8} << 20));
+  EXPECT_FALSE(TokenTableRoom::Fits(size_t{9} << 20));
   StackSpec mapped;
   mapped.vocabulary_size = 1;
   const std::vector<float> map = {1};
@@ -224,7 +249,7 @@ TEST(TokenTableRoomTest, AModelWithoutRoomHasTheSameBits) {
       const testing::RandomStack stack(variant, 3);
       const testing::RandomBatch random(stack.spec(), {7, 1, 20, 3}, /*initial_state=*/true, 4);
       const std::vector<float> expected = ResultsOf(*backend, dtype, stack, random.view());
-      const Table a, b, c;
+      const Table a(64), b(32);
       EXPECT_EQ(ResultsOf(*backend, dtype, stack, random.view()), expected);
     }
   }

@@ -31,11 +31,14 @@ void RunMemory::Add(size_t bytes) {
 void RunMemory::Remove(size_t bytes) {
   const MutexLock lock(&mutex_);
   needs_.erase(needs_.find(bytes));
-  const size_t largest = Largest();
-  const auto dropped = std::partition(
-      free_.begin(), free_.end(), [largest](const Block& block) { return block.bytes <= largest; });
-  for (auto block = dropped; block != free_.end(); ++block) bytes_ -= block->bytes;
-  free_.erase(dropped, free_.end());
+  size_t most = Largest();
+  for (std::vector<Block>& free : free_) {
+    const auto dropped = std::partition(free.begin(), free.end(),
+                                        [most](const Block& block) { return block.bytes <= most; });
+    for (auto block = dropped; block != free.end(); ++block) bytes_ -= block->bytes;
+    free.erase(dropped, free.end());
+    most /= kSmallPart;
+  }
 }
 
 size_t RunMemory::block_bytes() const {
@@ -54,13 +57,15 @@ RunMemory::Block RunMemory::Take(size_t bytes) {
   size_t wanted;
   {
     const MutexLock lock(&mutex_);
-    wanted = std::max(Largest(), bytes);
-    if (!free_.empty()) {
-      auto found = std::find_if(free_.begin(), free_.end(),
-                                [core](const Block& free) { return free.core == core; });
-      if (found == free_.end()) --found;
+    const size_t small = Largest() / kSmallPart;
+    block.small = bytes <= small;
+    wanted = block.small ? small : std::max(Largest(), bytes);
+    if (std::vector<Block>& free = free_[block.small ? 1 : 0]; !free.empty()) {
+      auto found = std::find_if(free.begin(), free.end(),
+                                [core](const Block& other) { return other.core == core; });
+      if (found == free.end()) --found;
       block = std::move(*found);
-      free_.erase(found);
+      free.erase(found);
     }
     if (block.bytes >= bytes && block.data != nullptr) return block;
     bytes_ -= block.bytes;
@@ -78,8 +83,9 @@ void RunMemory::Give(Block block) {
   block.core = CoreOfThisThread();
   Block dropped;  // freed without the lock
   const MutexLock lock(&mutex_);
-  if (free_.size() < kept_ && block.bytes <= Largest()) {
-    free_.push_back(std::move(block));
+  std::vector<Block>& free = free_[block.small ? 1 : 0];
+  if (free.size() < kept_ && block.bytes <= Largest() / (block.small ? kSmallPart : 1)) {
+    free.push_back(std::move(block));
     return;
   }
   bytes_ -= block.bytes;

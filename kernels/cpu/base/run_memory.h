@@ -1,6 +1,8 @@
 // The memory that batches compute in. All workspaces of a backend share it: a batch takes a block
 // when it begins and gives it back at its end, so that there are as many blocks as batches run at
-// once, whatever models they are of, each as large as the largest workspace needs.
+// once, whatever models they are of. A block is as large as the largest workspace needs, or a
+// quarter of that for a workspace that needs no more, such as that of small batches which interrupt
+// others.
 //
 //   RunArray<float> x;                     // of a workspace: a place in a block
 //   x.AtLeast(rows * width);
@@ -30,8 +32,10 @@ namespace sru::kernels::cpu {
 // Thread-safe.
 class RunMemory {
  public:
-  // Keeps at most `kept` blocks that no batch runs in.
-  explicit RunMemory(int kept) : kept_(kept) { free_.reserve(kept_); }
+  // Keeps at most `kept` blocks of each of the two sizes that no batch runs in.
+  explicit RunMemory(int kept) : kept_(kept) {
+    for (std::vector<Block>& free : free_) free.reserve(kept_);
+  }
 
   // A workspace that needs so much of a block is there, or no longer. A block that is in use stays
   // as it is until its batch ends.
@@ -50,8 +54,10 @@ class RunMemory {
   struct Block {
     size_t bytes = 0;
     std::unique_ptr<char, Deleter> data;
+    bool small = false;
     int core = -1;  // on which it was given back: what it holds may be in that core's cache
   };
+  static constexpr size_t kSmallPart = 4;
 
   // Returns a block of at least `bytes`; throws std::bad_alloc.
   Block Take(size_t bytes);
@@ -63,7 +69,7 @@ class RunMemory {
   const size_t kept_;
   mutable Mutex mutex_;
   std::multiset<size_t> needs_ SRU_GUARDED_BY(mutex_);
-  std::vector<Block> free_ SRU_GUARDED_BY(mutex_);
+  std::vector<Block> free_[2] SRU_GUARDED_BY(mutex_);  // [small]
   size_t bytes_ SRU_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,8 +1,8 @@
 // Memory for token tables. The first layer's U depends on the token alone: of the whole vocabulary
-// it is computed at load and looked up while serving where it fits into kTokenTableBytes, unless a
-// map precedes the layer. All models of the process share these bytes, and one table more may be
-// there: a new version has its table while that of the old one is in memory. A model that finds no
-// room computes U, with the same bits.
+// it is computed at load and looked up while serving, unless a map precedes the layer, where it
+// fits into kTokenTableBytes or, beside others, all into kTokenTablesBytes. Of the others the
+// largest does not count: a new version has its table while that of the old one is in memory. A
+// model that finds no room computes U, with the same bits.
 #ifndef SRU_KERNELS_CPU_BASE_TOKEN_TABLE_ROOM_H_
 #define SRU_KERNELS_CPU_BASE_TOKEN_TABLE_ROOM_H_
 
@@ -15,7 +15,8 @@
 
 namespace sru::kernels::cpu {
 
-inline constexpr size_t kTokenTableBytes = size_t{64} << 20;
+inline constexpr size_t kTokenTableBytes = size_t{64} << 20;   // of one model
+inline constexpr size_t kTokenTablesBytes = size_t{32} << 20;  // of several in a process
 
 // The room of one model. Thread-safe, as far as different ones go.
 class TokenTableRoom {
@@ -50,7 +51,7 @@ class TokenTableRoom {
     bool Fits(size_t table) const SRU_LOCKS_REQUIRED(mutex) {
       const size_t largest = bytes.empty() ? 0 : *bytes.rbegin();
       const size_t others = std::accumulate(bytes.begin(), bytes.end(), size_t{0}) - largest;
-      return others + table <= kTokenTableBytes;
+      return others == 0 ? table <= kTokenTableBytes : others + table <= kTokenTablesBytes;
     }
     Mutex mutex;
     std::multiset<size_t> bytes SRU_GUARDED_BY(mutex);
