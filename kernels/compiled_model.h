@@ -7,6 +7,9 @@
 
 namespace sru::kernels {
 
+// Workers that keep a GPU busy: one computes while the other copies and answers.
+inline constexpr int kWorkersPerDevice = 2;
+
 class CompiledModel {
  public:
   virtual ~CompiledModel() = default;

@@ -15,11 +15,12 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace sru::kernels {
 
-// Replaces the yield at the end of a turn. OnTurnEnd() may wait, since the thread holds no lock
-// there.
+// Replaces the yield at the end of a turn. OnTurnEnd() may wait or compute something else, since
+// the thread holds no lock there.
 class TurnEnd {
  public:
   virtual ~TurnEnd() = default;
@@ -35,10 +36,13 @@ class TurnEnd {
   // Until it ends, `end` is that of this thread.
   class Scope {
    public:
-    explicit Scope(TurnEnd* end) { OfThisThread() = end; }
-    ~Scope() { OfThisThread() = nullptr; }
+    explicit Scope(TurnEnd* end) : outer_(std::exchange(OfThisThread(), end)) {}
+    ~Scope() { OfThisThread() = outer_; }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
+
+   private:
+    TurnEnd* const outer_;
   };
 };
 

@@ -69,9 +69,9 @@ models                   | models/files models/text models/decoding models/maria
                          | kernels base                                                       |
 
 server/base              | base                                                               | absl nlohmann zlib       | 2200 900
-server/batching/queue    | server/base base                                                   | absl                     | 2300 2300
-server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
-server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2500
+server/batching/queue    | server/base base                                                   | absl                     | 2200 2450
+server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1400
+server/batching          | server/batching/queue server/batching/steps                        | absl                     | 3250 3450
                          | server/base models kernels base                                    |
 server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
@@ -161,7 +161,7 @@ tests/integration        | tests/testing tests/kernels/cuda_host server         
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200
                          | server/calls server/base                                           |
 tests/markup             | base server/translation                                            | absl                     | 0 450
-tests/simulation         | tests/testing server/batching server/base                          | absl                     | 0 1150
+tests/simulation         | tests/testing kernels server/batching server/base                  | absl                     | 0 1200
 tests/deploy             | tests/testing client base                                          | absl                     | 0 3000
 tests/chaos              | tests/testing server server/base bench base                        | absl protobuf            | 0 2950
 .                        |                                                                    |                          | 100 0

@@ -41,6 +41,16 @@ absl::Status ServedModelLoader::MakeBackend() {
   }
   state_budgets_ = batching::MakeStateBudgets(options_.batching.state_memory_mb,
                                               backend_->devices(), ReadMemoryLimits());
+  batching::WorkerPoolOptions pool;
+  pool.workers.assign(1, NumCores());
+  if (const size_t devices = backend_->devices().size(); devices > 0) {
+    pool.workers.assign(devices, kernels::kWorkersPerDevice);
+  }
+  // Only this backend computes in turns, at whose end something else may go first.
+  pool.interrupts = options_.batching.engine.compute_turn > absl::ZeroDuration() &&
+                    absl::string_view(backend_->name()) == "cpu";
+  pool.pin_cores = options_.batching.pin_cores;
+  pool_ = std::make_unique<batching::WorkerPool>(std::move(pool), &clock_);
   ready_ = true;
   return absl::OkStatus();
 }
@@ -94,7 +104,7 @@ models::MemoryEstimate ServedModelLoader::EstimateWith(int instances, int max_ba
   const batching::BatchingOptions& batching = options_.batching;
   use.backend = backend_.get();
   use.bytes = backend_->packed_bytes(batching.compile.dtype);
-  // Elsewhere they are in the devices' memory. No more batches run at once than there are cores.
+  // Elsewhere they are in the devices' memory. No more batches run at once than there are workers.
   use.workspaces = backend_->devices().empty() ? std::min(instances, NumCores()) : 0;
   use.max_tokens = max_batch_tokens;
   use.max_sequences = std::min(batching.engine.batcher.max_batch_sequences, max_batch_tokens);
@@ -166,10 +176,7 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
       [&model](calls::MethodId method) { return calls::Answers(*model, method); });
   batching::EngineOptions engine_options = options_.batching.engine;
   engine_options.instances = instances;
-  // Seats need turns at whose end they change hands, and workers that any core may run.
-  const bool has_turns = engine_options.compute_turn > absl::ZeroDuration() &&
-                         absl::string_view(backend_->name()) == "cpu";
-  if (has_turns && !engine_options.pin_cores) engine_options.seats = &seats_;
+  engine_options.pool = pool_.get();
   engine_options.state_budgets = state_budgets_;
   engine_options.prefix_cache_bytes =
       static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;

@@ -16,8 +16,8 @@
 #include "models/repository.h"
 #include "server/base/clock.h"
 #include "server/base/cores.h"
-#include "server/batching/core_seats.h"
 #include "server/batching/state_arenas.h"
+#include "server/batching/worker_pool.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/options.h"
 #include "server/telemetry/metrics.h"
@@ -35,7 +35,6 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
       : options_(*options),
         metrics_(*metrics),
         clock_(*clock),
-        seats_(NumCores(), clock),
         on_device_lost_(std::move(on_device_lost)),
         backend_(std::move(backend)) {}
 
@@ -71,10 +70,10 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
   const Options& options_;
   telemetry::Metrics& metrics_;
   const Clock& clock_;
-  batching::CoreSeats seats_;
   const OnDeviceLost on_device_lost_;
   std::unique_ptr<kernels::Backend> backend_;
   batching::StateBudgets state_budgets_;
+  std::unique_ptr<batching::WorkerPool> pool_;  // of all models; set with the backend
   std::shared_ptr<const models::StateKeys> state_keys_;
   std::atomic<bool> ready_{false};
   models::MemoryNeeds needs_;  // of the version that Estimate() was last asked for

@@ -17,8 +17,8 @@ namespace sru::server {
 class TurnWork {
  public:
   virtual ~TurnWork() = default;
-  // Called before, at the end of each turn in which it was added: what others' work would keep
-  // waiting for long may be done at once.
+  // Called before, at the end of each turn in which it was added: what must not wait until the
+  // thread has looked at all that has come.
   virtual void RunUrgent() {}
   // `in_time`: nothing that has come waits for the thread, so that it may take a moment.
   virtual void RunInTurn(bool in_time) = 0;

@@ -65,12 +65,11 @@ void AddFlags(BatchingOptions* options, Flags* flags) {
                    "always float32."));
   EngineOptions& engine = options->engine;
   flags->Add("instances", &engine.instances, {0, 1024},
-             "Workers per model; each runs one batch at a time. 0 = two per GPU; on a "
-             "CPU one per core that the process may use, as far as a quarter of its "
-             "memory has room for them.");
-  flags->Add("pin_cores", &engine.pin_cores,
-             "Keep each worker on one core; if there are more workers than cores, they "
-             "share them evenly. For machines that run nothing else.");
+             "Most batches of a model at once. 0 = as many as there are workers: two per GPU; on a "
+             "CPU one per core that the process may use, as far as a quarter of its memory has "
+             "room for their workspaces.");
+  flags->Add("pin_cores", &options->pin_cores,
+             "Keep each worker on one core. For machines that run nothing else.");
   flags->AddParsed("devices", &options->hardware.cuda_devices,
                    absl::StrJoin(options->hardware.cuda_devices, ","), ParseDevices,
                    "GPUs to serve on, as the driver numbers them, such as 0,1. Empty = all.");

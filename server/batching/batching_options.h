@@ -22,6 +22,7 @@ struct BatchingOptions {
   int64_t state_memory_mb = 0;
   // Of each device and model, for the states of prompts' beginnings, 10^6 bytes; 0 = none are kept
   int64_t prefix_cache_mb = 0;
+  bool pin_cores = false;  // each worker stays on one core
   kernels::CompileOptions compile;
   EngineOptions
       engine;  // of each model; its state_budgets and prefix_cache_bytes follow from those above

@@ -1,6 +1,6 @@
 // Calls of both kinds that are cancelled at random moments while the workers are busy: each ends
-// once, nothing is left of it, and no worker sleeps while work waits. SRU_CANCEL_STORM_CALLS says
-// how many calls.
+// once, nothing is left of it, and no worker of the pool sleeps while work waits.
+// SRU_CANCEL_STORM_CALLS says how many calls.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -16,8 +16,9 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/batching/batch_workers.h"
-#include "server/batching/step_workers.h"
+#include "server/batching/batch_source.h"
+#include "server/batching/step_source.h"
+#include "server/batching/worker_pool.h"
 #include "tests/testing/puppet_sequence.h"
 
 namespace sru::server::batching {
@@ -73,7 +74,7 @@ struct OneCall {
   std::atomic<int> ends{0};
 };
 
-void Client(BatchWorkers& batches, StepWorkers& steps, int64_t calls, uint64_t seed,
+void Client(BatchSource& batches, StepSource& steps, int64_t calls, uint64_t seed,
             int64_t* cancelled) {
   std::mt19937_64 random(seed);
   const auto flow = std::make_shared<Flow>("client");
@@ -138,14 +139,20 @@ TEST(CancelStormTest, NothingIsLeftAndNoWorkerSleepsBesideWork) {
   }
   BatcherOptions batcher;
   batcher.max_batch_sequences = 8;
+  WorkerPoolOptions pool_options;
+  pool_options.workers = {kWorkers};
+  WorkerPool pool(pool_options, &clock);
+  WorkSourceOptions batch_options;
+  batch_options.model = &batch_options;
   auto batches =
-      BatchWorkers::Create(std::move(batch_runners), WorkersOptions(), batcher, &clock, nullptr);
-  StepWorkersOptions options;
-  options.scheduler.max_step_sequences = 16;
-  auto steps = StepWorkers::Create(std::move(step_runners), options, &clock, nullptr);
+      BatchSource::Create(std::move(batch_runners), batch_options, batcher, &pool, &clock, nullptr);
+  StepSourceOptions step_options;
+  step_options.model = &step_options;
+  step_options.scheduler.max_step_sequences = 16;
+  auto steps = StepSource::Create(std::move(step_runners), step_options, &pool, &clock, nullptr);
   ASSERT_TRUE(batches.ok() && steps.ok());
-  ASSERT_TRUE((*batches)->Start().ok());
-  ASSERT_TRUE((*steps)->Start().ok());
+  (*batches)->Start();
+  (*steps)->Start();
 
   std::atomic<bool> over{false};
   std::thread watch([&] {

@@ -12,15 +12,15 @@
 #include "base/status.h"
 #include "kernels/in_parallel.h"
 #include "server/base/cores.h"
-#include "server/batching/batch_workers.h"
-#include "server/batching/step_workers.h"
+#include "server/batching/batch_source.h"
+#include "server/batching/step_source.h"
 
 namespace sru::server::batching {
 namespace {
 
 constexpr int kMaxInstances = 1024;
-// The largest batch that a loop computes while all workers are busy.
-constexpr int kLoopTokens = 256;
+// The largest batch that interrupts others of its model while all its runners are busy.
+constexpr int kNestedTokens = 256;
 
 // [device]: that of its arena, or null if it had failed already; empty if no prefixes are kept.
 using PrefixCaches = std::vector<std::shared_ptr<PrefixCache>>;
@@ -41,6 +41,18 @@ PrefixCaches MakePrefixCaches(const models::Model& model, const TaskRunners& tas
 
 bool IsOnCpu(const models::Model& model) { return model.compiled().workers_per_device() == 0; }
 
+// What runs one batch and one step at a time; null where the model has none.
+struct Runners {
+  std::unique_ptr<BatchRunner> batches;
+  std::unique_ptr<StepRunner> steps;
+
+  int device() const { return batches != nullptr ? batches->device() : steps->device(); }
+  absl::Status WarmUp() {
+    if (batches != nullptr) SRU_RETURN_UNLESS_OK(batches->WarmUp());
+    return steps == nullptr ? absl::OkStatus() : steps->WarmUp();
+  }
+};
+
 int MaxStepTokens(const models::Model& model, const TaskRunners& task,
                   const EngineOptions& options) {
   const int most = options.batcher.max_batch_tokens;
@@ -57,67 +69,52 @@ class EngineImpl : public Engine {
         state_arenas_(std::move(state_arenas)),
         prefixes_(std::move(prefixes)),
         clock_(clock),
-        seats_(options.seats),
+        pool_(options.pool),
         on_device_lost_(options.on_device_lost) {}
 
   ~EngineImpl() override {
-    // First: their workers may report a device.
+    // First: workers that compute for them may report a device.
     if (steps_ != nullptr) steps_->Stop();
     if (batches_ != nullptr) batches_->Stop();
-    if (seats_ != nullptr) seats_->Forget(this);
   }
 
-  // One of these or both, before Start().
-  absl::Status MakeBatches(std::vector<std::unique_ptr<BatchRunner>> runners,
-                           BatchWorkers::LoopRunner loop_runner, const EngineOptions& options,
-                           BatchObserver* observer) {
-    SRU_ASSIGN_OR_RETURN(
-        batches_, BatchWorkers::Create(std::move(runners), WorkersOptionsOf(options),
-                                       options.batcher, clock_, observer, std::move(loop_runner)));
-    return absl::OkStatus();
-  }
-  absl::Status MakeSteps(std::vector<std::unique_ptr<StepRunner>> runners, const TaskRunners& task,
-                         const EngineOptions& options) {
-    StepWorkersOptions steps;
-    static_cast<WorkersOptions&>(steps) = WorkersOptionsOf(options);
-    steps.workers = task.step_workers;
-    steps.thread = "sru_steps";
-    steps.drain_status = absl::UnavailableError(task.drained);
-    steps.num_devices = model_->compiled().num_devices();
-    SchedulerOptions& scheduler = steps.scheduler;
-    scheduler.max_step_tokens = MaxStepTokens(*model_, task, options);
-    scheduler.max_step_sequences = options.batcher.max_batch_sequences;
-    scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
-    scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
-    scheduler.ageing_interval = options.batcher.ageing_interval;
-    scheduler.words = task.words;
-    scheduler.result_at_end = task.result_at_end;
-    if (task.result_at_end) {
-      // No more begin than have branches in the steps that a device can run at a time: the others
-      // wait, and hold no memory of the device.
-      std::vector<int64_t> workers(steps.num_devices);
-      for (const auto& runner : runners) ++workers[runner->device()];
-      scheduler.max_begun_branches =
-          *std::max_element(workers.begin(), workers.end()) * scheduler.max_step_sequences;
-      scheduler.max_waiting_sequences = options.batcher.max_queue_sequences;
-      scheduler.max_streams = std::numeric_limits<int>::max();
-    } else {
-      scheduler.max_streams = options.max_streams;
+  // Warms up and serves. After an error nothing is served.
+  absl::Status Start(std::vector<Runners> all, BatchSource::NestedRunner nested,
+                     const TaskRunners& task, const EngineOptions& options,
+                     BatchObserver* observer) {
+    if (all.empty()) return InvalidArgument("runners: expected at least one");
+    std::vector<absl::Status> warm(all.size());
+    kernels::InParallel(static_cast<int>(all.size()), [&](int i) {
+      if (i == 0 && nested.runner != nullptr) warm[i] = nested.runner->WarmUp();
+      warm[i].Update(all[i].WarmUp());
+    });
+    absl::Status lost;
+    for (const absl::Status& status : warm) {
+      if (!status.ok() && !absl::IsUnavailable(status)) return status;
+      lost.Update(status);
     }
-    SRU_ASSIGN_OR_RETURN(
-        steps_, StepWorkers::Create(std::move(runners), steps, clock_, options.step_observer));
-    return absl::OkStatus();
-  }
-
-  // Starts the workers and waits until all have warmed up. After an error nothing is served.
-  absl::Status Start() {
-    for (Workers* const workers :
-         {static_cast<Workers*>(batches_.get()), static_cast<Workers*>(steps_.get())}) {
-      if (workers == nullptr) continue;
-      SRU_RETURN_UNLESS_OK(workers->Start());
+    MakePool(all, options);
+    std::vector<int> lost_devices;
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    std::vector<std::unique_ptr<StepRunner>> steppers;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!warm[i].ok()) lost_devices.push_back(all[i].device());
+      if (all[i].batches != nullptr) runners.push_back(std::move(all[i].batches));
+      if (all[i].steps != nullptr) steppers.push_back(std::move(all[i].steps));
     }
-    if (instances() > 0) return absl::OkStatus();
-    return absl::UnavailableError("every device failed while the generator warmed up");
+    if (!runners.empty()) {
+      SRU_ASSIGN_OR_RETURN(
+          batches_, BatchSource::Create(std::move(runners), SourceOptionsOf(), options.batcher,
+                                        pool_, clock_, observer, std::move(nested)));
+    }
+    if (!steppers.empty()) {
+      SRU_RETURN_UNLESS_OK(MakeSteps(std::move(steppers), task, options));
+    }
+    for (const int device : lost_devices) TakeOutDevice(device, lost);
+    if (instances() == 0) return lost;
+    if (batches_ != nullptr) batches_->Start();
+    if (steps_ != nullptr) steps_->Start();
+    return absl::OkStatus();
   }
 
   Batcher& batcher() override { return batches_->batcher(); }
@@ -133,7 +130,7 @@ class EngineImpl : public Engine {
     stats.cancelled = steps.cancelled;
     return stats;
   }
-  int instances() const override { return first_workers().in_service(); }
+  int instances() const override { return first_source().in_service(); }
   const StateArenas* state_arenas() const override { return state_arenas_.get(); }
   std::optional<PrefixCache::Stats> prefix_stats() const override {
     if (prefixes_.empty()) return std::nullopt;
@@ -152,7 +149,7 @@ class EngineImpl : public Engine {
   }
 
   void TakeOutDevice(int device, const absl::Status& error) override {
-    if (!first_workers().LoseDevice(device, error)) return;
+    if (!first_source().LoseDevice(device, error)) return;
     if (batches_ != nullptr && steps_ != nullptr) steps_->LoseDevice(device, error);
     if (on_device_lost_) on_device_lost_(device, error);
   }
@@ -170,44 +167,95 @@ class EngineImpl : public Engine {
   }
 
  private:
-  // Where every device of the model has workers.
-  Workers& first_workers() const {
-    return batches_ != nullptr ? static_cast<Workers&>(*batches_) : *steps_;
+  // One that has runners on every device of the model.
+  WorkSource& first_source() const {
+    return batches_ != nullptr ? static_cast<WorkSource&>(*batches_) : *steps_;
   }
 
-  WorkersOptions WorkersOptionsOf(const EngineOptions& options) {
-    WorkersOptions workers;
-    if (model_ != nullptr) {
-      workers.name = absl::StrCat("model ", model_->name(), " version ", model_->version());
+  void MakePool(const std::vector<Runners>& all, const EngineOptions& options) {
+    if (pool_ != nullptr) return;
+    WorkerPoolOptions own;
+    own.workers.assign(model_ == nullptr ? 1 : model_->compiled().num_devices(), 0);
+    for (const Runners& runners : all) {
+      const auto device = static_cast<size_t>(runners.device());
+      if (device >= own.workers.size()) own.workers.resize(device + 1);
+      ++own.workers[device];
     }
-    workers.pin_cores = options.pin_cores;
-    workers.compute_turn = options.compute_turn;
-    workers.seats = options.seats;
-    workers.model = this;
-    workers.times_threads = model_ != nullptr && IsOnCpu(*model_);
-    workers.on_device_lost = [this](int device, const absl::Status& error) {
+    own.interrupts =
+        model_ != nullptr && IsOnCpu(*model_) && options.compute_turn > absl::ZeroDuration();
+    own_pool_ = std::make_unique<WorkerPool>(std::move(own), clock_);
+    pool_ = own_pool_.get();
+  }
+
+  WorkSourceOptions SourceOptionsOf() {
+    WorkSourceOptions source;
+    if (model_ != nullptr) {
+      source.name = absl::StrCat("model ", model_->name(), " version ", model_->version());
+    }
+    source.model = this;
+    source.times_threads = model_ != nullptr && IsOnCpu(*model_);
+    source.on_device_lost = [this](int device, const absl::Status& error) {
       TakeOutDevice(device, error);
     };
-    return workers;
+    return source;
+  }
+
+  absl::Status MakeSteps(std::vector<std::unique_ptr<StepRunner>> runners, const TaskRunners& task,
+                         const EngineOptions& options) {
+    StepSourceOptions steps;
+    static_cast<WorkSourceOptions&>(steps) = SourceOptionsOf();
+    steps.drain_status = absl::UnavailableError(task.drained);
+    SchedulerOptions& scheduler = steps.scheduler;
+    scheduler.max_step_tokens = MaxStepTokens(*model_, task, options);
+    scheduler.max_step_sequences = options.batcher.max_batch_sequences;
+    scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
+    scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
+    scheduler.ageing_interval = options.batcher.ageing_interval;
+    scheduler.words = task.words;
+    scheduler.result_at_end = task.result_at_end;
+    if (task.result_at_end) {
+      // No more begin than have branches in the steps that a device can run at a time: the others
+      // wait, and hold no memory of the device.
+      std::vector<int64_t> places(pool_->num_devices());
+      for (const auto& runner : runners) ++places[runner->device()];
+      scheduler.max_begun_branches =
+          *std::max_element(places.begin(), places.end()) * scheduler.max_step_sequences;
+      scheduler.max_waiting_sequences = options.batcher.max_queue_sequences;
+      scheduler.max_streams = std::numeric_limits<int>::max();
+    } else {
+      scheduler.max_streams = options.max_streams;
+    }
+    SRU_ASSIGN_OR_RETURN(steps_, StepSource::Create(std::move(runners), steps, pool_, clock_,
+                                                    options.step_observer));
+    return absl::OkStatus();
   }
 
   const std::shared_ptr<const models::Model> model_;       // null in tests
   const std::shared_ptr<const StateArenas> state_arenas_;  // may be null
   const PrefixCaches prefixes_;
   const Clock* const clock_;
-  CoreSeats* const seats_;  // may be null
+  std::unique_ptr<WorkerPool> own_pool_;  // null: it is another's
+  WorkerPool* pool_;
   const std::function<void(int, const absl::Status&)> on_device_lost_;
 
   // Constant once started, and thread-safe by themselves. Null where the model has none.
-  std::unique_ptr<BatchWorkers> batches_;
-  std::unique_ptr<StepWorkers> steps_;
+  std::unique_ptr<BatchSource> batches_;
+  std::unique_ptr<StepSource> steps_;
 };
 
-int DefaultInstances(const kernels::CompiledModel& compiled) {
-  if (const int per_device = compiled.workers_per_device(); per_device > 0) {
-    return per_device * compiled.num_devices();
+// How many batches may run at a time on all devices.
+int MostInstances(const kernels::CompiledModel& compiled, const EngineOptions& options) {
+  const int asked = options.instances > 0 ? options.instances : std::numeric_limits<int>::max();
+  int workers = 0;
+  if (options.pool != nullptr) {
+    for (int i = 0; i < options.pool->num_devices(); ++i) workers += options.pool->workers(i);
+  } else if (options.instances == 0) {
+    const int per_device = compiled.workers_per_device();
+    workers = per_device > 0 ? per_device * compiled.num_devices() : NumCores();
+  } else {
+    workers = asked;
   }
-  return NumCores();
+  return std::min(asked, workers);
 }
 
 constexpr size_t kDefaultStateBytes = size_t{256} << 20;
@@ -223,75 +271,45 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
 }
 
 // How many turns of a batch (EngineOptions::compute_turn) a step computes before it yields its
-// core. All sequences of a step wait for it, hundreds of times each, and a thread that yields may
-// be given its core back only after every other thread has had a slice of milliseconds. So steps of
-// one model do not have to wait for batches of another one at every turn.
+// core or is interrupted. All sequences of a step wait for it, hundreds of times each, and a thread
+// that yields may be given its core back only after every other thread has had a slice of
+// milliseconds.
 constexpr int kStepTurns = 5;
 
-// The runners of one worker, one of each kind that the model has.
-struct WorkerRunners {
-  std::unique_ptr<BatchRunner> batches;
-  std::unique_ptr<StepRunner> steps;
-};
-
-// Deals the workers out, in turn, to the devices that have not failed: see EngineOptions. Those of
+// Deals the runners out, in turn, to the devices that have not failed: see EngineOptions. Those of
 // several devices are made at the same time, since each tries its device's algorithms.
-absl::StatusOr<std::vector<WorkerRunners>> DealOut(
+absl::StatusOr<std::vector<Runners>> DealOut(
     const models::Model& model, const EngineOptions& options,
-    const std::function<absl::StatusOr<WorkerRunners>(int device)>& make) {
+    const std::function<absl::StatusOr<Runners>(int device)>& make) {
   const int num_devices = model.compiled().num_devices();
-  const size_t instances =
-      options.instances > 0 ? options.instances : DefaultInstances(model.compiled());
+  const size_t instances = MostInstances(model.compiled(), options);
   std::vector<int> devices(num_devices);
   std::iota(devices.begin(), devices.end(), 0);
-  std::vector<WorkerRunners> runners;
+  std::vector<Runners> all;
   absl::Status lost;
-  // Each round makes one worker per device.
+  // Each round makes those of one batch and step per device.
   for (size_t round = 0; round * num_devices < instances; ++round) {
-    for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
+    for (auto device = devices.begin(); device != devices.end() && all.size() < instances;) {
       const size_t left = devices.end() - device;
-      const int count = static_cast<int>(std::min(left, instances - runners.size()));
-      std::vector<absl::StatusOr<WorkerRunners>> made(count);
+      const int count = static_cast<int>(std::min(left, instances - all.size()));
+      std::vector<absl::StatusOr<Runners>> made(count);
       kernels::InParallel(count, [&](int i) { made[i] = make(device[i]); });
-      for (absl::StatusOr<WorkerRunners>& worker : made) {
-        if (worker.ok()) {
-          runners.push_back(*std::move(worker));
+      for (absl::StatusOr<Runners>& runners : made) {
+        if (runners.ok()) {
+          all.push_back(*std::move(runners));
           ++device;
-        } else if (absl::IsUnavailable(worker.status())) {
-          lost = worker.status();
+        } else if (absl::IsUnavailable(runners.status())) {
+          lost = runners.status();
           if (options.on_device_lost) options.on_device_lost(*device, lost);
           device = devices.erase(device);
         } else {
-          return worker.status();
+          return runners.status();
         }
       }
     }
   }
-  if (runners.empty()) return lost;
-  return runners;
-}
-
-absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
-    std::unique_ptr<EngineImpl> engine, const TaskRunners& task, std::vector<WorkerRunners> workers,
-    BatchWorkers::LoopRunner loop_runner, const EngineOptions& options, BatchObserver* observer) {
-  std::vector<std::unique_ptr<BatchRunner>> runners;
-  std::vector<std::unique_ptr<StepRunner>> steppers;
-  for (WorkerRunners& worker : workers) {
-    if (worker.batches != nullptr) runners.push_back(std::move(worker.batches));
-    if (worker.steps != nullptr) steppers.push_back(std::move(worker.steps));
-  }
-  if (runners.empty() && steppers.empty()) {
-    return InvalidArgument("runners: expected at least one");
-  }
-  if (!runners.empty()) {
-    SRU_RETURN_UNLESS_OK(
-        engine->MakeBatches(std::move(runners), std::move(loop_runner), options, observer));
-  }
-  if (!steppers.empty()) {
-    SRU_RETURN_UNLESS_OK(engine->MakeSteps(std::move(steppers), task, options));
-  }
-  SRU_RETURN_UNLESS_OK(engine->Start());
-  return engine;
+  if (all.empty()) return lost;
+  return all;
 }
 
 }  // namespace
@@ -329,41 +347,44 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
     if (!prefixes.empty()) place.prefixes = prefixes[device];
     return place;
   };
-  const auto make = [&](int device) -> absl::StatusOr<WorkerRunners> {
+  const auto make = [&](int device) -> absl::StatusOr<Runners> {
     SRU_ASSIGN_OR_RETURN(RunnerPlace place, place_on(device, options.batcher.max_batch_tokens));
-    WorkerRunners worker;
+    Runners runners;
     if (task.make_batch_runner != nullptr) {
-      SRU_ASSIGN_OR_RETURN(worker.batches, task.make_batch_runner(*model, place));
+      SRU_ASSIGN_OR_RETURN(runners.batches, task.make_batch_runner(*model, place));
     }
     if (task.make_step_runner != nullptr) {
       place.limits.turn *= kStepTurns;
       place.limits.max_tokens = MaxStepTokens(*model, task, options);
-      SRU_ASSIGN_OR_RETURN(worker.steps, task.make_step_runner(*model, place));
+      SRU_ASSIGN_OR_RETURN(runners.steps, task.make_step_runner(*model, place));
     }
-    return worker;
+    return runners;
   };
-  SRU_ASSIGN_OR_RETURN(std::vector<WorkerRunners> workers, DealOut(*model, options, make));
-  BatchWorkers::LoopRunner loop_runner;
+  SRU_ASSIGN_OR_RETURN(std::vector<Runners> runners, DealOut(*model, options, make));
+  BatchSource::NestedRunner nested;
   if (task.make_batch_runner != nullptr && IsOnCpu(*model)) {
     SRU_ASSIGN_OR_RETURN(
         const RunnerPlace place,
-        place_on(/*device=*/0, std::min(options.batcher.max_batch_tokens, kLoopTokens)));
-    SRU_ASSIGN_OR_RETURN(loop_runner.runner, task.make_batch_runner(*model, place));
-    loop_runner.most = {place.limits.max_tokens, place.limits.max_sequences};
+        place_on(/*device=*/0, std::min(options.batcher.max_batch_tokens, kNestedTokens)));
+    SRU_ASSIGN_OR_RETURN(nested.runner, task.make_batch_runner(*model, place));
+    nested.most = {place.limits.max_tokens, place.limits.max_sequences};
   }
-  return StartEngine(
-      std::make_unique<EngineImpl>(std::move(model), std::move(arenas), prefixes, options, clock),
-      task, std::move(workers), std::move(loop_runner), options, observer);
+  auto engine =
+      std::make_unique<EngineImpl>(std::move(model), std::move(arenas), prefixes, options, clock);
+  SRU_RETURN_UNLESS_OK(
+      engine->Start(std::move(runners), std::move(nested), task, options, observer));
+  return engine;
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
     std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
     const Clock* clock, BatchObserver* observer) {
-  std::vector<WorkerRunners> workers(runners.size());
-  for (size_t i = 0; i < runners.size(); ++i) workers[i].batches = std::move(runners[i]);
-  return StartEngine(std::make_unique<EngineImpl>(nullptr, nullptr, PrefixCaches(), options, clock),
-                     TaskRunners(), std::move(workers), BatchWorkers::LoopRunner(), options,
-                     observer);
+  std::vector<Runners> all(runners.size());
+  for (size_t i = 0; i < runners.size(); ++i) all[i].batches = std::move(runners[i]);
+  auto engine = std::make_unique<EngineImpl>(nullptr, nullptr, PrefixCaches(), options, clock);
+  SRU_RETURN_UNLESS_OK(
+      engine->Start(std::move(all), BatchSource::NestedRunner(), TaskRunners(), options, observer));
+  return engine;
 }
 
 }  // namespace sru::server::batching

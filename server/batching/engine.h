@@ -1,10 +1,9 @@
-// Engine: all that computes for one version of a model: BatchWorkers if it takes batches,
-// StepWorkers if it goes on in steps, or both. What they run is made by a row of the table of tasks
-// (TaskRunners). The weights are shared.
+// Engine: all that computes for one version of a model: a BatchSource if it takes batches, a
+// StepSource if it goes on in steps, or both. What they run is made by a row of the table of tasks
+// (TaskRunners). The weights are shared; the threads are those of a pool (worker_pool.h).
 //
-// A device that fails for good is taken out of service with all of its workers (workers.h). It
-// stays out until the process is restarted: an engine that is created after the loss starts without
-// it.
+// A device that fails for good is taken out of service (work_source.h). It stays out until the
+// process is restarted: an engine that is created after the loss starts without it.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_ENGINE_H_
@@ -22,13 +21,13 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/core_seats.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/queue/batcher.h"
 #include "server/batching/state_arenas.h"
 #include "server/batching/steps/scheduler_options.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/batching/steps/step_service.h"
+#include "server/batching/worker_pool.h"
 
 namespace sru::server::batching {
 
@@ -54,27 +53,26 @@ struct TaskRunners {
   const std::vector<kernels::FieldSpec>& (*prefix_fields)(const models::Model& model) = nullptr;
 
   // The rest is for models that go on in steps.
-  const char* step_workers = "";  // what the log calls them
-  int max_cpu_step_tokens = 0;    // of a step on the CPU; 0 = as many as of a batch
-  const char* drained = "";       // with what kUnavailable says that a sequence was cut off
-  bool result_at_end = false;     // as the next one, of SchedulerOptions
+  int max_cpu_step_tokens = 0;  // of a step on the CPU; 0 = as many as of a batch
+  const char* drained = "";     // with what kUnavailable says that a sequence was cut off
+  bool result_at_end = false;   // as the next one, of SchedulerOptions
   SchedulerWords words;
 };
 
 struct EngineOptions {
-  // Workers, dealt out to the backend's devices in turn; 0 = as many as suit the backend: one per
-  // core on the CPU, two per GPU. After the loss of a device there may be fewer: no other device
-  // gets more workers than it would with all in service, so that they still fit into its memory.
+  // At most so many batches and so many steps of the model at a time, dealt out to the backend's
+  // devices in turn, but no more than the pool has workers for; 0 = as many as that. After the loss
+  // of a device there may be fewer: no other device gets more than it would with all in service, so
+  // that they still fit into its memory. On the processor one more batch, of at most 256 tokens,
+  // may interrupt these.
   int instances = 0;
-  // Each worker stays on one core out of ProcessCorePool(); the log says which. A worker that
-  // cannot be pinned runs anyway, with a warning.
-  bool pin_cores = false;
-  // After this much work at a time, a worker yields its core to other threads; 0 = never. No flag:
-  // longer turns delay other callers and shorter ones cost throughput, on every machine.
+  // After this much work at a time, a worker looks for work that has to go first, or yields its
+  // core to other threads; 0 = never. No flag: longer turns delay other callers and shorter ones
+  // cost throughput, on every machine.
   absl::Duration compute_turn = absl::Microseconds(200);
-  // The models that compute on the processor share its cores by these seats, which must outlive the
-  // engine. Null: each worker computes when the operating system lets it.
-  CoreSeats* seats = nullptr;
+  // Of all models; must outlive the engine. Null: the engine has one of its own, with `instances`
+  // workers.
+  WorkerPool* pool = nullptr;
   BatcherOptions batcher;  // num_workers is set by the engine
   int max_streams =
       1024;  // calls at a time that get their results step by step; over it they are refused
@@ -92,8 +90,8 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // Makes the workspaces, starts the workers and returns once each has warmed up, which takes at
-  // most a few tens of milliseconds. `clock` must outlive the engine, and so must `observer`, which
+  // Makes the workspaces, warms each up, which takes at most a few tens of milliseconds, and begins
+  // to serve. `clock` must outlive the engine, and so must `observer`, which
   // may be null. kInvalidArgument names the option that is out of range. kUnavailable when every
   // device has failed.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const models::Model> model,
@@ -101,12 +99,12 @@ class Engine {
                                                         const EngineOptions& options,
                                                         const Clock* clock,
                                                         BatchObserver* observer);
-  // The same without a model and with one worker per runner; options.instances is ignored. For
-  // tests.
+  // The same without a model and with one batch at a time per runner; options.instances is ignored.
+  // For tests.
   static absl::StatusOr<std::unique_ptr<Engine>> CreateWithRunners(
       std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
       const Clock* clock, BatchObserver* observer);
-  // Closes the batcher, waits until every accepted request is answered and joins the workers.
+  // Closes the batcher and waits until every accepted request is answered.
   virtual ~Engine() = default;
 
   // Only for a model that takes batches.
@@ -115,7 +113,7 @@ class Engine {
   virtual StepService* steps() { return nullptr; }
   // Of the queue of batches, or if there is none of what waits for steps.
   virtual BatcherStats queue_stats() { return batcher().stats(); }
-  // The number of workers in service.
+  // How many batches, or if it takes none steps, may run at a time on the devices in service.
   virtual int instances() const = 0;
   // Null for a model that keeps no states.
   virtual const StateArenas* state_arenas() const { return nullptr; }

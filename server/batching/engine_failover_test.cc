@@ -19,8 +19,8 @@
 #include "gtest/gtest.h"
 #include "models/model.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/batch_workers.h"
 #include "server/batching/engine.h"
+#include "server/batching/worker_pool.h"
 #include "server/tasks/tasks.h"
 #include "tests/testing/engine_call.h"
 #include "tests/testing/failing_backend.h"
@@ -208,13 +208,13 @@ TEST_F(EngineFailoverTest, TheBatchOfAFailedDeviceIsRunOnAnother) {
   EXPECT_EQ(devices_.runs().back(), "1:9");
 }
 
-TEST_F(EngineFailoverTest, AllWorkersOfTheDeviceLeave) {
+TEST_F(EngineFailoverTest, NoWorkerTakesAnythingForADeviceThatIsOut) {
   Start({0, 1, 0, 1});
   engine_->TakeOutDevice(0, absl::UnavailableError("told"));
   engine_->TakeOutDevice(0, absl::UnavailableError("told again"));
   EXPECT_EQ(engine_->instances(), 2);
   EXPECT_THAT(lost(), ElementsAre("0 told"));
-  // Idle workers that slept in the batcher leave too: none of these calls lands on device 0.
+  // Its idle workers are woken by these calls, too, but none of them lands on device 0.
   for (int i = 0; i < 50; ++i) {
     Call calls[3];
     for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, 5).ok());
@@ -369,21 +369,16 @@ TEST_F(EngineFailoverTest, ADeviceThatFailsWhileWarmingUpIsTakenOut) {
 
 // As where a limit of threads is reached.
 TEST_F(EngineFailoverTest, AWorkerThatCannotBeStartedEndsTheOthers) {
-  std::vector<std::unique_ptr<BatchRunner>> runners;
-  for (int i = 0; i < 3; ++i) runners.push_back(std::make_unique<FakeRunner>(&devices_, i));
   std::thread first;
-  WorkersOptions options;
+  WorkerPoolOptions options;
+  options.workers = {1, 1, 1};
   options.launch = [&](std::function<void()> life) {
     if (first.joinable()) {
       throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
     }
     first = std::thread(std::move(life));
   };
-  auto workers =
-      BatchWorkers::Create(std::move(runners), options, BatcherOptions(), &clock_, &observer_)
-          .value();
-  EXPECT_THROW(workers->Start().IgnoreError(), std::system_error);
-  workers.reset();
+  EXPECT_THROW(WorkerPool(options, &clock_), std::system_error);
   first.join();
 }
 

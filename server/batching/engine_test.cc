@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -24,13 +23,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "kernels/turn.h"
 #include "models/model.h"
 #include "server/base/cores.h"
 #include "server/base/retry.h"
 #include "server/base/turn_work.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/batch_workers.h"
-#include "server/batching/core_seats.h"
+#include "server/batching/batch_source.h"
+#include "server/batching/worker_pool.h"
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
 #include "server/tasks/tasks.h"
@@ -65,13 +65,12 @@ class Script {
 
   absl::Status Run(const std::vector<const SequenceTask*>& sequences) {
     MutexLock lock(&mutex_);
-    ++running_;
+    most_running_ = std::max(most_running_, ++running_);
     changed_.SignalAll();
     while (!open_) changed_.Wait(&mutex_);
     --running_;
     if (clock_ != nullptr) clock_->Advance(absl::Microseconds(10));
     threads_.insert(std::this_thread::get_id());
-    cores_[std::this_thread::get_id()] = AllowedCores();
     sizes_.push_back(static_cast<int>(sequences.size()));
     for (const SequenceTask* sequence : sequences) {
       if (TaskOf(sequence).token_ids[0] == kPoison) return absl::InvalidArgumentError("poison");
@@ -97,12 +96,10 @@ class Script {
     return threads_.size();
   }
 
-  // The cores that each thread which ran something may use.
-  std::vector<std::vector<int>> cores() {
+  // That ran at the same time.
+  int most_running() {
     MutexLock lock(&mutex_);
-    std::vector<std::vector<int>> cores;
-    for (const auto& [thread, allowed] : cores_) cores.push_back(allowed);
-    return cores;
+    return most_running_;
   }
 
   static constexpr int32_t kPoison = 666;
@@ -126,11 +123,11 @@ class Script {
   CondVar changed_;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  int most_running_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<int> sizes_ ABSL_GUARDED_BY(mutex_);
   size_t most_sequences_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
   FakeClock* clock_ = nullptr;
   std::set<std::thread::id> threads_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::thread::id, std::vector<int>> cores_ ABSL_GUARDED_BY(mutex_);
 };
 
 class PuppetRunner : public BatchRunner {
@@ -188,6 +185,9 @@ class EngineTest : public ::testing::Test {
     EngineCall call;
     MustSubmit(&call, MakeRequest(1, {5}));
     EXPECT_TRUE(call.Wait().ok());
+    if (options_.pool == nullptr) return;
+    // The worker looks for more before it is idle again.
+    EXPECT_TRUE(sru::testing::PollUntil([this] { return options_.pool->has_idle_worker(0); }));
   }
 
   EngineOptions options_;
@@ -244,6 +244,8 @@ TEST_F(EngineTest, WorkersRunAtTheSameTime) {
 
 TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
   MeasureByFakeClock();
+  WorkerPool pool(WorkerPoolOptions(), clock_);
+  options_.pool = &pool;
   Start(1);
   RunOne();
   RunOne();  // by now the speed of the first one is known
@@ -261,6 +263,7 @@ TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
   EXPECT_EQ(results[0] + results[1], 15);
   EXPECT_EQ(script_.num_threads(), 2U);
   EXPECT_THAT(observer_.batches(), ElementsAre("1/5 OK", "1/5 OK", "2/10 OK")) << "together";
+  engine_.reset();  // before the pool
 }
 
 TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
@@ -279,7 +282,7 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
     script_.CloseGate();
     EngineCall calls[2];
     ASSERT_TRUE(calls[0].Submit(*engine_, MakeRequest(1, {5})).ok());
-    engine_->batcher().Wake();
+    list.RunAll(/*in_time=*/false);
     script_.AwaitRunning(1);
     ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(1, {5})).ok());
     list.RunAll(/*in_time=*/true);
@@ -290,122 +293,155 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
   EXPECT_EQ(script_.num_threads(), 1U);
 }
 
-TEST_F(EngineTest, ALoopComputesALittleWhileTheWorkersAreBusyWithOthersWork) {
-  MeasureByFakeClock();
-  CoreSeats seats(1, clock_);
-  WorkersOptions options;
-  options.seats = &seats;
-  Script of_loop;
+// Computes, turn after turn, until it is told to end.
+class TurningRunner : public BatchRunner {
+ public:
+  absl::Status WarmUp() override { return absl::OkStatus(); }
+  absl::Status Run(const std::vector<const SequenceTask*>& /*sequences*/) override {
+    while (!ends.load()) {
+      kernels::TurnEnd::OfThisThread()->OnTurnEnd();
+      turns.fetch_add(1);
+    }
+    return absl::OkStatus();
+  }
+  // Whether a few turns have ended from now on.
+  bool AwaitTurns() const {
+    const int64_t before = turns.load();
+    return sru::testing::PollUntil([&] { return turns.load() >= before + 3; });
+  }
+
+  std::atomic<int64_t> turns{0};
+  std::atomic<bool> ends{false};
+};
+
+TEST_F(EngineTest, ABusyWorkerIsBroughtWhatALoopHasForIt) {
+  WorkerPoolOptions pool_options;
+  pool_options.interrupts = true;
+  WorkerPool pool(pool_options, clock_);
+  Script nested;
   std::vector<std::unique_ptr<BatchRunner>> runners;
-  runners.push_back(std::make_unique<PuppetRunner>(&script_));
-  auto workers =
-      BatchWorkers::Create(std::move(runners), options, options_.batcher, clock_, &observer_,
-                           {std::make_unique<PuppetRunner>(&of_loop), {64, 64}});
-  ASSERT_TRUE(workers.ok() && (*workers)->Start().ok());
-  EXPECT_EQ(of_loop.warm_ups.load(), 1);
+  auto owned = std::make_unique<TurningRunner>();
+  TurningRunner& runner = *owned;
+  runners.push_back(std::move(owned));
+  auto source =
+      BatchSource::Create(std::move(runners), WorkSourceOptions(), options_.batcher, &pool, clock_,
+                          &observer_, {std::make_unique<PuppetRunner>(&nested), {64, 64}});
+  ASSERT_TRUE(source.ok());
+  (*source)->Start();
   const FlowHandle flows[] = {std::make_shared<Flow>("a"), std::make_shared<Flow>("b")};
   const auto submit = [&](EngineCall* call, int flow, int tokens) {
     BatchRequest request = MakeRequest(1, {tokens});
     request.flow = flows[flow];
-    ASSERT_TRUE(call->Submit((*workers)->batcher(), std::move(request)).ok());
+    ASSERT_TRUE(call->Submit((*source)->batcher(), std::move(request)).ok());
   };
-  EngineCall first;  // so that the speed is known
-  submit(&first, 0, 5);
-  EXPECT_TRUE(first.Wait().ok());
-  script_.CloseGate();
-  EngineCall much[2];
-  submit(&much[0], 0, 200);
-  script_.AwaitRunning(1);
-  submit(&much[1], 0, 200);
+  EngineCall much;
+  submit(&much, 0, 200);
+  EXPECT_TRUE(runner.AwaitTurns());
+  EngineCall own;
+  submit(&own, 0, 5);
+  EXPECT_TRUE(runner.AwaitTurns());
+  EXPECT_FALSE(own.done()) << "nobody interrupts work of his own";
+  (*source)->batcher().Cancel(own.handle());
+  EXPECT_TRUE(runner.AwaitTurns());  // nothing waits any more
   OnLoop([&](TurnWorkList& list) {
-    EngineCall little[3];
-    submit(&little[0], 1, 5);
+    EngineCall little;
+    submit(&little, 1, 5);
+    EXPECT_TRUE(runner.AwaitTurns());
+    EXPECT_FALSE(little.done()) << "the worker has not been told";
     list.RunUrgent();
-    EXPECT_TRUE(little[0].done());
+    EXPECT_TRUE(little.Wait().ok());
+    EXPECT_FALSE(much.done());
     list.RunAll(/*in_time=*/false);
-    // The caller has had what is its own, and the other one has not.
-    submit(&little[1], 1, 5);
+    EngineCall large;
+    submit(&large, 1, 65);
     list.RunUrgent();
+    EXPECT_TRUE(runner.AwaitTurns());
+    EXPECT_FALSE(large.done()) << "more than the runner for interruptions takes";
+    runner.ends = true;
     list.RunAll(/*in_time=*/true);
-    EXPECT_FALSE(little[1].done());
-    script_.OpenGate();
-    EXPECT_TRUE(little[1].Wait().ok());
-    for (EngineCall& call : much) EXPECT_TRUE(call.Wait().ok());
-    // Nobody else has work: a worker is idle.
-    submit(&little[2], 1, 5);
-    list.RunUrgent();
-    EXPECT_FALSE(little[2].done());
-    list.RunAll(/*in_time=*/true);
-    EXPECT_TRUE(little[2].Wait().ok());
+    EXPECT_TRUE(large.Wait().ok());
   });
-  EXPECT_THAT(of_loop.sizes(), ElementsAre(1));
+  EXPECT_TRUE(much.Wait().ok());
+  EXPECT_THAT(nested.sizes(), ElementsAre(1));
 }
 
-TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
+TEST_F(EngineTest, WhatCameBeforeTheStartIsComputedAfterIt) {
+  WorkerPool pool(WorkerPoolOptions(), clock_);
+  std::vector<std::unique_ptr<BatchRunner>> runners;
+  runners.push_back(std::make_unique<PuppetRunner>(&script_));
+  auto source = BatchSource::Create(std::move(runners), WorkSourceOptions(), options_.batcher,
+                                    &pool, clock_, &observer_);
+  ASSERT_TRUE(source.ok());
+  EngineCall call;
+  ASSERT_TRUE(call.Submit((*source)->batcher(), MakeRequest(1, {5})).ok());
+  EXPECT_FALSE(call.done());
+  (*source)->Start();
+  EXPECT_TRUE(call.Wait().ok());
+}
+
+TEST_F(EngineTest, EnginesShareTheWorkersOfAPool) {
+  options_.batcher.max_batch_sequences = 1;
+  for (const int workers : {1, 2}) {
+    WorkerPoolOptions pool_options;
+    pool_options.workers = {workers};
+    WorkerPool pool(pool_options, clock_);
+    options_.pool = &pool;
+    Script script;
+    std::unique_ptr<Engine> engines[2];
+    for (std::unique_ptr<Engine>& engine : engines) {
+      std::vector<std::unique_ptr<BatchRunner>> runners;
+      for (int i = 0; i < 2; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script));
+      engine = Engine::CreateWithRunners(std::move(runners), options_, clock_, &observer_).value();
+    }
+    script.CloseGate();
+    std::vector<EngineCall> calls(40);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      ASSERT_TRUE(calls[i].Submit(*engines[i % 2], MakeRequest(1, {5})).ok());
+    }
+    script.AwaitRunning(workers);
+    EXPECT_FALSE(pool.has_idle_worker(/*device=*/0));
+    script.OpenGate();
+    for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
+    EXPECT_EQ(script.most_running(), workers);
+    EXPECT_LE(script.num_threads(), static_cast<size_t>(workers));
+    // One serves on when the other has gone.
+    engines[0].reset();
+    EngineCall more;
+    ASSERT_TRUE(more.Submit(*engines[1], MakeRequest(1, {5})).ok());
+    EXPECT_TRUE(more.Wait().ok());
+  }
+}
+
+TEST_F(EngineTest, ALoopDoesNotComputeBesideABusyWorkerOfAnotherEngine) {
   MeasureByFakeClock();
-  CoreSeats seats(1, clock_);
-  options_.seats = &seats;
+  WorkerPool pool(WorkerPoolOptions(), clock_);
+  options_.pool = &pool;
   auto other = Create(1);
   ASSERT_TRUE(other.ok());
   Start(2);
   RunOne();
+  RunOne();  // by now the speed of the first one is known
   script_.CloseGate();
   EngineCall calls[3];
   ASSERT_TRUE(calls[0].Submit(**other, MakeRequest(1, {5})).ok());
   script_.AwaitRunning(1);
   ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(2, {5})).ok());
-  EXPECT_TRUE(sru::testing::PollUntil([&] { return seats.waiting() == 1; }));
-  std::thread loop([&] {
-    TurnWorkList list;
-    list.SetForThisThread();
+  OnLoop([&](TurnWorkList& list) {
     ASSERT_TRUE(calls[2].Submit(*engine_, MakeRequest(3, {5})).ok());
-    list.RunAll(/*in_time=*/true);  // the loop may not compute either, and wakes a worker
-    EXPECT_TRUE(sru::testing::PollUntil([&] { return seats.waiting() == 2; }));
-    EXPECT_EQ(script_.sizes().size(), 1U);
-    script_.OpenGate();
+    list.RunAll(/*in_time=*/true);
+    EXPECT_EQ(script_.sizes().size(), 2U);
+    EXPECT_EQ(engine_->batcher().stats().queued_sequences, 2);
   });
+  script_.OpenGate();
   for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
-  loop.join();
-  EXPECT_LE(script_.num_threads(), 3U);
-  engine_.reset();  // before the seats
+  EXPECT_EQ(script_.most_running(), 1);
+  EXPECT_EQ(script_.num_threads(), 1U);
+  engine_.reset();  // before the pool
 }
 
-TEST_F(EngineTest, ABatchThatWaitsForACoreLeavesOutWhatHasEnded) {
-  MeasureByFakeClock();
-  CoreSeats seats(1, clock_);
-  options_.seats = &seats;
-  options_.batcher.max_queue_delay = absl::Hours(1);
-  options_.batcher.max_batch_sequences = 3;
-  Start(1);
-  CoreSeats::Seat held(&seats, &seats);
-  for (const int seconds : {1, 10}) {
-    const bool all = seconds == 10;
-    held.Take({{nullptr, 1}});
-    EngineCall calls[3];
-    for (EngineCall& call : calls) {
-      BatchRequest request = MakeRequest(1, {5});
-      if (&call == &calls[1]) request.deadline = clock_->Now() + absl::Seconds(seconds);
-      ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
-    }
-    EXPECT_TRUE(sru::testing::PollUntil([&] { return seats.waiting() == 1; }));
-    fake_clock_.Advance(absl::Seconds(seconds));
-    engine_->batcher().Cancel(calls[0].handle());
-    if (all) engine_->batcher().Cancel(calls[2].handle());
-    held.Release();
-    EXPECT_EQ(calls[0].Wait().code(), absl::StatusCode::kCancelled);
-    EXPECT_EQ(calls[1].Wait().code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_EQ(calls[2].Wait().code(), all ? absl::StatusCode::kCancelled : absl::StatusCode::kOk);
-    EXPECT_TRUE(
-        sru::testing::PollUntil([&] { return engine_->batcher().stats().running_batches == 0; }));
-  }
-  EXPECT_THAT(script_.sizes(), ElementsAre(1));
-  EXPECT_THAT(observer_.batches(), ElementsAre("1/5 OK"));
-  engine_.reset();  // before the seats
-}
-
-TEST_F(EngineTest, AnEngineThatHasGoneLeavesNothingInTheSeats) {
-  CoreSeats seats(1, clock_);
-  options_.seats = &seats;
+TEST_F(EngineTest, AnEngineThatHasGoneLeavesNothingInThePool) {
+  WorkerPool pool(WorkerPoolOptions(), clock_);
+  options_.pool = &pool;
   Start(1);
   auto flow = std::make_shared<Flow>("a");
   const std::weak_ptr<Flow> caller = flow;
@@ -425,54 +461,15 @@ TEST_F(EngineTest, ALoopMayComeLate) {
   OnLoop([&](TurnWorkList& list) {
     EngineCall call;
     ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
-    engine_->batcher().Wake();
+    // A worker that looks for another one takes it, too.
+    EngineCall other;
+    std::thread([&] { ASSERT_TRUE(other.Submit(*engine_, MakeRequest(2, {5})).ok()); }).join();
     EXPECT_TRUE(call.Wait().ok());
+    EXPECT_TRUE(other.Wait().ok());
     engine_ = nullptr;
+    EXPECT_FALSE(list.empty());
     list.RunAll(/*in_time=*/true);
   });
-}
-
-// Runs one batch on each of `workers` workers and returns the cores that each may use.
-std::vector<std::vector<int>> RunOnEach(Engine& engine, Script& script, int workers) {
-  script.CloseGate();
-  std::vector<EngineCall> calls(workers);
-  for (EngineCall& call : calls) EXPECT_TRUE(call.Submit(engine, MakeRequest(1, {5})).ok());
-  script.AwaitRunning(workers);
-  script.OpenGate();
-  for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
-  return script.cores();
-}
-
-TEST_F(EngineTest, PinnedWorkersShareTheCoresEvenly) {
-  const std::vector<int> allowed = AllowedCores();
-  const int workers = 2 * static_cast<int>(allowed.size()) + 1;
-  options_.pin_cores = true;
-  options_.batcher.max_batch_sequences = 1;
-  // The second engine shows that the first one gave its cores back.
-  for (int round = 0; round < 2; ++round) {
-    Script script;
-    std::vector<std::unique_ptr<BatchRunner>> runners;
-    for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script));
-    auto engine =
-        Engine::CreateWithRunners(std::move(runners), options_, clock_, &observer_).value();
-    std::map<int, int> workers_of;
-    for (const std::vector<int>& cores : RunOnEach(*engine, script, workers)) {
-      ASSERT_EQ(cores.size(), 1u);
-      ++workers_of[cores[0]];
-    }
-    for (int core : allowed) {
-      EXPECT_EQ(workers_of[core], core == allowed.front() ? 3 : 2) << "core " << core;
-    }
-  }
-  EXPECT_EQ(AllowedCores(), allowed);  // the thread that made them is not pinned
-}
-
-TEST_F(EngineTest, WorkersAreNotPinnedUnlessAsked) {
-  options_.batcher.max_batch_sequences = 1;
-  Start(2);
-  for (const std::vector<int>& cores : RunOnEach(*engine_, script_, 2)) {
-    EXPECT_EQ(cores, AllowedCores());
-  }
 }
 
 TEST_F(EngineTest, APoisonInputFailsAlone) {

@@ -347,7 +347,7 @@ constexpr LevelMetric kLevelMetrics[] = {
          Add(family, {{"device", absl::StrCat(device.info.ordinal)}}, device.lost ? 1 : 0);
        }
      }},
-    {"sru_instances", kGauge, "Workers in service; each runs one batch at a time.",
+    {"sru_instances", kGauge, "Most batches at once, on devices in service.",
      [](const ModelLevels& m) -> double { return m.instances; }},
     {"sru_queue_sequences", kGauge, "Sequences that wait for a batch.",
      [](const ModelLevels& m) -> double { return m.stats.queued_sequences; }},

@@ -174,7 +174,7 @@ struct ServerLevels {
     std::string model;
     int64_t version = 0;
     batching::BatcherStats stats;
-    int instances = 0;                                          // workers in service
+    int instances = 0;                                          // most batches at once
     batching::RejectCounts rejected_before_batcher = {};        // calls, since the start
     std::string task;                                           // models::TaskName()
     std::optional<batching::StateArenas::Stats> states = {};    // of a model that keeps some

@@ -1,6 +1,7 @@
-// The queue of batches, the scheduler of steps, their workers and arenas of states, with their own
-// code, on fibers and under a clock that moves on only while all sleep. A seed draws a history:
-// arrivals, deadlines, cancellations, slow readers, lost devices, errors, drains and reloads.
+// The queues of batches, the schedulers of steps, the pool of workers and arenas of states, with
+// their own code, on fibers and under a clock that moves on only while all sleep. A seed draws a
+// history: arrivals, deadlines, cancellations, slow readers, interruptions, lost devices, errors,
+// drains and reloads. Versions share the workers.
 // Checked:
 //   conservation  each accepted sequence ends exactly once, with a status that can be explained
 //   bits          results are those of an undisturbed run
@@ -11,8 +12,8 @@
 //                 fair_order.h says
 //   starvation    nothing waits for more than kMostWait, or is overtaken in more batches than
 //                 stated
-//   wake-ups      no worker sleeps while a batch or a step may start, or waits for a core while one
-//                 is free
+//   wake-ups      no worker sleeps while a batch or a step may start
+//   workers       no more threads compute than there are workers
 //   cancels       nothing of a call is started after its Cancel() or its deadline
 // SRU_TEST_SEED=N runs the history of that seed alone, which replays exactly.
 // SRU_SIMULATION_HISTORIES says how many are run.
@@ -33,9 +34,9 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/batching/batch_workers.h"
-#include "server/batching/core_seats.h"
-#include "server/batching/step_workers.h"
+#include "server/batching/batch_source.h"
+#include "server/batching/step_source.h"
+#include "server/batching/worker_pool.h"
 #include "tests/simulation/fibers.h"
 #include "tests/testing/puppet_sequence.h"
 
@@ -56,6 +57,7 @@ struct Fault {
   bool keeps_places = false;    // an arena does not get a place back, now and then
   bool misses_cancels = false;  // Cancel() does nothing
   bool free_flood = false;      // the virtual time of the flood stands still
+  bool nested_hangs = false;    // what interrupts other work does not return, now and then
 };
 
 class FiberClock : public Clock {
@@ -149,15 +151,17 @@ struct Version {
   SchedulerOptions scheduler;
   int64_t most_together = 0;  // sequences that the backend has memory for in a batch
   bool starves = false;       // an arena was full
-  std::vector<int> workers;   // [device]
-  std::vector<char> dead;     // [device]
+  std::vector<int> places;    // [device]: batches, and steps, at a time
+  std::vector<char> dead;     // [device]: does not compute any more
+  std::vector<char> lost;     // [device]: and that is known
   std::vector<Arena> arenas;  // [device]
-  std::vector<int> stepping;  // [device]: workers in a step
+  std::vector<int> stepping;  // [device]: steps that run
+  std::vector<int> batching;  // [device]: batches that run, on runners that are not for nested ones
   bool any_lost = false;
   bool cut_off = false;
   absl::Time start;
-  std::unique_ptr<BatchWorkers> batches;
-  std::unique_ptr<StepWorkers> steps;
+  std::unique_ptr<BatchSource> batches;
+  std::unique_ptr<StepSource> steps;
 };
 
 class History {
@@ -174,7 +178,13 @@ class History {
   // What was violated first; "" if nothing.
   std::string Run() {
     fibers_.Spawn([this] {
-      if (random_.OneIn(4)) cores_.emplace(static_cast<int>(random_.From(1, 2)), &clock_);
+      WorkerPoolOptions pool;
+      pool.workers.resize(random_.From(1, 2));
+      for (int& workers : pool.workers) workers = static_cast<int>(random_.From(1, 2));
+      pool.interrupts = random_.OneIn(2);
+      pool.launch = [this](std::function<void()> life) { fibers_.Spawn(std::move(life)); };
+      computing_.resize(pool.workers.size());
+      pool_.emplace(std::move(pool), &clock_);
       StartVersion();
       clients_ = static_cast<int>(random_.From(1, 3));
       for (int i = 0, clients = clients_; i < clients; ++i) fibers_.Spawn([this] { Client(); });
@@ -222,7 +232,7 @@ class History {
   void CancelOne();
   void Drain(Version* version, absl::Duration timeout);
   void LoseDevice(Version* version, int device) {
-    version->dead[device] = 1;
+    version->dead[device] = version->lost[device] = 1;
     version->any_lost = true;
     const absl::Status error = absl::UnavailableError("the device is gone");
     version->batches->LoseDevice(device, error);
@@ -236,7 +246,8 @@ class History {
     if (record->deadline <= now) Violated(what, " is started after its deadline");
     if (!record->accepted && record->ended < now) Violated(what, " is started after its end");
   }
-  absl::Duration ComputeTime() { return absl::Microseconds(random_.From(100, 3000)); }
+  // What a batch or step does between its beginning and its end on a worker.
+  void Compute();
   void Probe();
   void CheckEnds();
   void CheckRecord(const Record& record, const absl::Status& status, int ends, const char* what);
@@ -245,9 +256,8 @@ class History {
   void CheckOrderOf(const Records& records, const char* what);
   static bool Undisturbed(const Call& call) { return call.tokens.size() == 1; }
   static bool Undisturbed(const Text& text) { return !text.was_paused && !text.was_rewound; }
-  // Batches that wait for a core go by what their callers have had.
-  bool OrderIsStrict(const Call& call) const {
-    return call.version->batcher.max_passes == 0 && !call.version->any_lost && !cores_.has_value();
+  static bool OrderIsStrict(const Call& call) {
+    return call.version->batcher.max_passes == 0 && !call.version->any_lost;
   }
   static bool OrderIsStrict(const Text& text) { return !text.version->disturbed(); }
 
@@ -274,14 +284,20 @@ class History {
   Version* serving_ = nullptr;
   std::deque<Call> calls_;
   std::deque<Text> texts_;
-  std::optional<CoreSeats> cores_;  // shared by the batches of all versions; empty: no batch waits
-  std::deque<Version> versions_;    // last: their workers use what is above
+  std::vector<int> computing_;  // [device]: jobs that run and are not interrupted
+  std::optional<WorkerPool> pool_;
+  std::deque<Version> versions_;  // last: they use what is above
 };
 
 class History::SimulatedBatches : public BatchRunner {
  public:
-  SimulatedBatches(History* history, Version* version, int device)
-      : history_(*history), version_(*version), device_(device) {}
+  // `most`: of a batch, in tokens.
+  SimulatedBatches(History* history, Version* version, int device, int most, bool is_for_nested)
+      : history_(*history),
+        version_(*version),
+        device_(device),
+        most_(most),
+        is_for_nested_(is_for_nested) {}
   int device() const override { return device_; }
   absl::Status WarmUp() override { return absl::OkStatus(); }
   absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
@@ -301,11 +317,13 @@ class History::SimulatedBatches : public BatchRunner {
       tokens += sequence->num_tokens;
       bad |= call.bad;
     }
-    if (tokens > version_.batcher.max_batch_tokens ||
+    if (tokens > most_ ||
         static_cast<int>(sequences.size()) > version_.batcher.max_batch_sequences) {
       history_.Violated("a batch of ", sequences.size(), " sequences with ", tokens, " tokens");
     }
-    history_.fibers_.Sleep(history_.ComputeTime());
+    version_.batching[device_] += is_for_nested_ ? 0 : 1;
+    history_.Compute();
+    version_.batching[device_] -= is_for_nested_ ? 0 : 1;
     if (version_.dead[device_] != 0) return absl::UnavailableError("the device is gone");
     if (static_cast<int64_t>(sequences.size()) > version_.most_together) {
       return absl::ResourceExhaustedError("too many");
@@ -322,6 +340,8 @@ class History::SimulatedBatches : public BatchRunner {
   History& history_;
   Version& version_;
   const int device_;
+  const int most_;
+  const bool is_for_nested_;
 };
 
 class History::SimulatedSteps : public StepRunner {
@@ -344,7 +364,7 @@ class History::SimulatedSteps : public StepRunner {
       history_.Violated("a step of ", shares.size(), " sequences with ", rows, " rows");
     }
     ++version_.stepping[device_];
-    history_.fibers_.Sleep(history_.ComputeTime());
+    history_.Compute();
     --version_.stepping[device_];
     if (version_.dead[device_] != 0) return absl::UnavailableError("the device is gone");
     for (StepShare& share : shares) {
@@ -365,9 +385,26 @@ class History::SimulatedSteps : public StepRunner {
   const int device_;
 };
 
+void History::Compute() {
+  auto* const job = static_cast<WorkerPool::Job*>(kernels::TurnEnd::OfThisThread());
+  const int device = job->device();
+  if (++computing_[device] > pool_->workers(device))
+    Violated("more compute than there are workers");
+  if (job->is_nested() && fault_.nested_hangs && random_.OneIn(20)) {
+    fibers_.Wait(nullptr, absl::InfiniteFuture());
+  }
+  for (int64_t turns = random_.From(1, 6); turns > 0; --turns) {
+    fibers_.Sleep(absl::Microseconds(random_.From(100, 500)));
+    --computing_[device];
+    job->OnTurnEnd();
+    ++computing_[device];
+  }
+  --computing_[device];
+}
+
 void History::StartVersion() {
   Version& v = versions_.emplace_back();
-  const int devices = static_cast<int>(random_.From(1, 2));
+  const int devices = pool_->num_devices();
   v.batcher.max_batch_tokens = static_cast<int>(random_.From(8, 40));
   v.batcher.max_batch_sequences = static_cast<int>(random_.From(1, 8));
   v.batcher.max_queue_tokens = v.batcher.max_batch_tokens + random_.From(0, 200);
@@ -388,37 +425,42 @@ void History::StartVersion() {
   v.most_together = random_.OneIn(4) ? random_.From(1, 4) : 1000;
   v.start = fibers_.now();
   v.dead.resize(devices);
+  v.lost.resize(devices);
   v.stepping.resize(devices);
+  v.batching.resize(devices);
   v.arenas.resize(devices);
   std::vector<std::unique_ptr<BatchRunner>> batch_runners;
   std::vector<std::unique_ptr<StepRunner>> step_runners;
   for (int device = 0; device < devices; ++device) {
     v.arenas[device].capacity = static_cast<int>(random_.OneIn(2) ? 100 : random_.From(1, 4));
     v.arenas[device].keep_one_in = fault_.keeps_places ? 20 : 0;
-    v.workers.push_back(static_cast<int>(random_.From(1, 2)));
-    for (int i = 0; i < v.workers[device]; ++i) {
-      batch_runners.push_back(std::make_unique<SimulatedBatches>(this, &v, device));
+    v.places.push_back(static_cast<int>(random_.From(1, pool_->workers(device))));
+    for (int i = 0; i < v.places[device]; ++i) {
+      batch_runners.push_back(std::make_unique<SimulatedBatches>(
+          this, &v, device, v.batcher.max_batch_tokens, /*is_for_nested=*/false));
       step_runners.push_back(std::make_unique<SimulatedSteps>(this, &v, device));
     }
   }
-  StepWorkersOptions options;
-  options.compute_turn = absl::ZeroDuration();
-  options.launch = [this](std::function<void()> life) { fibers_.Spawn(std::move(life)); };
+  StepSourceOptions options;
+  options.model = &v;
   options.on_device_lost = [this, &v](int device, const absl::Status&) { LoseDevice(&v, device); };
-  options.num_devices = devices;
   options.scheduler = v.scheduler;
-  WorkersOptions batch_options = options;
-  batch_options.seats = cores_.has_value() ? &*cores_ : nullptr;
-  batch_options.model = &v;
-  auto batches =
-      BatchWorkers::Create(std::move(batch_runners), batch_options, v.batcher, &clock_, nullptr);
-  auto steps = StepWorkers::Create(std::move(step_runners), options, &clock_, nullptr);
+  BatchSource::NestedRunner nested;
+  if (pool_->interrupts() && random_.OneIn(2)) {
+    nested.most = {random_.From(1, v.batcher.max_batch_tokens), v.batcher.max_batch_sequences};
+    nested.runner = std::make_unique<SimulatedBatches>(
+        this, &v, 0, static_cast<int>(nested.most.tokens), /*is_for_nested=*/true);
+  }
+  auto batches = BatchSource::Create(std::move(batch_runners), options, v.batcher, &*pool_, &clock_,
+                                     nullptr, std::move(nested));
+  auto steps = StepSource::Create(std::move(step_runners), options, &*pool_, &clock_, nullptr);
   if (!batches.ok() || !steps.ok()) {
     std::abort();  // the options above are always right
   }
   v.batches = *std::move(batches);
   v.steps = *std::move(steps);
-  if (!v.batches->Start().ok() || !v.steps->Start().ok()) Violated("workers do not start");
+  v.batches->Start();
+  v.steps->Start();
   serving_ = &v;
 }
 
@@ -594,25 +636,23 @@ void History::Close() {
     version.steps->Stop();
     version.batches->Stop();
   }
+  pool_->Stop();
 }
 
 // All sleep. A worker that sleeps without work must have none.
 void History::Probe() {
-  if (cores_.has_value() && cores_->waiting() > 0 &&
-      CoreSeats::Seat(&*cores_, nullptr).HasIdleCore()) {
-    Violated("a worker waits for a core while one is free");
-  }
   for (Version& v : versions_) {
     if (v.steps == nullptr) continue;
-    Batcher& batcher = v.batches->batcher();
-    if (batcher.stats().running_batches < v.batches->in_service()) {
-      if (auto batch = batcher.TryTakeBatch(); batch != nullptr) {
-        Violated("a worker sleeps while a batch may start");
-        batcher.Finish(std::move(batch), absl::InternalError("probed"), absl::ZeroDuration());
-      }
-    }
     for (int device = 0; device < static_cast<int>(v.dead.size()); ++device) {
-      if (v.stepping[device] >= v.workers[device]) continue;
+      if (!pool_->has_idle_worker(device) || v.lost[device] != 0) continue;
+      Batcher& batcher = v.batches->batcher();
+      if (v.batching[device] < v.places[device]) {
+        if (auto batch = batcher.TryTakeBatch(); batch != nullptr) {
+          Violated("a worker sleeps while a batch may start");
+          batcher.Finish(std::move(batch), absl::InternalError("probed"), absl::ZeroDuration());
+        }
+      }
+      if (v.stepping[device] >= v.places[device]) continue;
       // Whoever runs a step meanwhile ends the expired and tries the starved again after it.
       const bool due =
           v.starves || std::any_of(texts_.begin(), texts_.end(), [&](const Text& text) {
@@ -694,7 +734,7 @@ void History::CheckShares(const Record& record, bool step) {
     if (served.when < record.arrival || served.when >= until) continue;
     if (served.priority <= record.priority) got[served.flow] += rows;
   }
-  const int workers = std::accumulate(v.workers.begin(), v.workers.end(), 0);
+  const int workers = std::accumulate(v.places.begin(), v.places.end(), 0);
   const double batch = step ? v.scheduler.max_step_tokens : v.batcher.max_batch_tokens;
   const double overdue = (until - record.arrival) / (kOverdueIntervals * v.batcher.ageing_interval);
   for (int flow = 0; flow < kFlows; ++flow) {
@@ -786,11 +826,12 @@ TEST(BatchingSimulationTest, ASeedReplaysExactly) {
 }
 
 TEST(BatchingSimulationTest, PlantedFaultsAreFound) {
-  Fault faults[4];
+  Fault faults[5];
   faults[0].lost_signals = 100;
   faults[1].keeps_places = true;
   faults[2].misses_cancels = true;
   faults[3].free_flood = true;
+  faults[4].nested_hangs = true;
   for (const Fault& fault : faults) {
     std::string violation;
     EXPECT_NE(FirstViolation(10000, fault, &violation), -1);

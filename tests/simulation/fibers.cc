@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/turn.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -13,6 +15,9 @@ namespace sru::simulation {
 namespace {
 
 constexpr size_t kStackBytes = size_t{256} << 10;
+
+// What takes longer does not end.
+constexpr absl::Duration kLongest = absl::Hours(1);
 
 Fibers* current = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
@@ -70,6 +75,8 @@ void Fibers::Enter() {
 
 void Fibers::Switch(Fiber* to) {
   Fiber* const from = std::exchange(running_, to);
+  // What is by thread in the code that is simulated.
+  kernels::TurnEnd* const turn_end = kernels::TurnEnd::OfThisThread();
 #if defined(__SANITIZE_ADDRESS__)
   void* fake = nullptr;
   const bool to_main = to == main_.get();
@@ -81,11 +88,13 @@ void Fibers::Switch(Fiber* to) {
 #else
   swapcontext(&from->context, &to->context);
 #endif
+  kernels::TurnEnd::OfThisThread() = turn_end;
 }
 
 bool Fibers::Run(const std::function<void()>& quiet) {
   current = this;
   running_ = main_.get();
+  const absl::Time start = now_;
   std::vector<Fiber*> awake;
   while (!fibers_.empty()) {
     awake.clear();
@@ -97,7 +106,7 @@ bool Fibers::Run(const std::function<void()>& quiet) {
       absl::Time first = absl::InfiniteFuture();
       for (const auto& fiber : fibers_)
         first = std::min(first, fiber->sleeps ? fiber->until : now_);
-      if (first == absl::InfiniteFuture()) break;
+      if (first - start > kLongest) break;
       now_ = first;
       continue;
     }

@@ -42,7 +42,7 @@ class Fibers {
   // Runs `body` on a fiber of its own.
   void Spawn(std::function<void()> body);
   // Until every fiber has ended. `quiet` is called whenever all sleep, before time moves on. False
-  // if all sleep for ever.
+  // if all sleep for ever, or have not ended after an hour.
   bool Run(const std::function<void()>& quiet);
 
   absl::Time now() const { return now_; }

@@ -3,7 +3,6 @@
 #ifndef SRU_TESTS_TESTING_BATCHER_FIXTURE_H_
 #define SRU_TESTS_TESTING_BATCHER_FIXTURE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -36,8 +35,7 @@ inline uint64_t Seed() {
 // Makes the batcher answer expired requests, as it does for a worker that looks for work, without
 // taking any work.
 inline void AnswerExpired(batching::Batcher& batcher) {
-  const std::atomic<bool> leave{true};
-  EXPECT_EQ(batcher.TakeBatch(&leave), nullptr);
+  EXPECT_EQ(batcher.TryTakeBatchWithin({0, 0}, /*strictly=*/true), nullptr);
 }
 
 class BatcherTest : public ::testing::Test {
@@ -65,6 +63,8 @@ class BatcherTest : public ::testing::Test {
     EXPECT_EQ(stats.queued_tokens, 0);
     EXPECT_EQ(stats.running_batches, 0);
     EXPECT_EQ(stats.oldest_age, absl::ZeroDuration());
+    EXPECT_TRUE(batcher_->IsDone());
+    EXPECT_EQ(batcher_->Next(clock_.Now()).at, absl::InfiniteFuture());
     for (const auto& [name, handle] : handles_) {
       EXPECT_EQ(answers_[name].size(), 1u) << "request " << name;
     }

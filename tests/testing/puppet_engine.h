@@ -1,7 +1,7 @@
 // PuppetEngine: takes the place of a batcher's workers and does only what a test tells it to: take
 // a batch now, finish that batch in this way. It has no threads. The first token id of each
 // sequence of a request is the request's name, so that a batch can be compared with a list of
-// numbers.
+// numbers. Besides, what real threads need that do the same (Bell).
 #ifndef SRU_TESTS_TESTING_PUPPET_ENGINE_H_
 #define SRU_TESTS_TESTING_PUPPET_ENGINE_H_
 
@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "server/batching/queue/batcher.h"
@@ -46,6 +48,32 @@ inline batching::BatchRequest MakeRequest(int32_t name, const std::vector<int>& 
   }
   return request;
 }
+
+// Wakes threads of a test that look for batches or steps by themselves. Thread-safe.
+class Bell {
+ public:
+  void Ring() {
+    MutexLock lock(&mutex_);
+    ++rings_;
+    rang_.SignalAll();
+  }
+  int64_t rings() {
+    MutexLock lock(&mutex_);
+    return rings_;
+  }
+  // Waits until it has rung more than `rings` times, or until the time `until`.
+  void WaitBeyond(int64_t rings, absl::Time until) {
+    MutexLock lock(&mutex_);
+    for (absl::Time now = absl::Now(); rings_ == rings && now < until; now = absl::Now()) {
+      rang_.WaitFor(&mutex_, until - now);
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar rang_;
+  int64_t rings_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 class PuppetEngine {
  public:

@@ -46,8 +46,7 @@ class DeviceExecutable : public Interface {
   explicit DeviceExecutable(std::vector<State> devices) : devices_(std::move(devices)) {}
 
   int num_devices() const override { return static_cast<int>(devices_.size()); }
-  // One computes while the other copies and answers.
-  int workers_per_device() const override { return 2; }
+  int workers_per_device() const override { return kWorkersPerDevice; }
   size_t weight_bytes() const override {
     for (const State& device : devices_) {
       if (device.bytes() > 0) return device.bytes();

@@ -32,7 +32,6 @@ class PendingRequest {
   bool queued = false;
   int running = 0;  // sequences that are in batches
   int passes = 0;   // batches in which it was overtaken
-  bool cancelled = false;
 
   Batcher::FlowQueue* queue = nullptr;  // while it waits
   OrderNode order;                      // in that queue's order
@@ -165,7 +164,6 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request) {
   pending->order.request = pending->expiry.request = pending.get();
 
   const bool wakes_later = wakes_later_();
-  bool wake = false;
   Verdict verdict;
   {
     MutexLock lock(&mutex_);
@@ -178,12 +176,11 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request) {
       pending->request = std::move(request);
       pending->arrival = verdict.now;
       Enqueue(pending);
-      wake = !wakes_later && ClaimWaiter(verdict.now);
       PublishAmpleBudget(verdict.now);
     }
   }
-  if (wake) work_.Signal();
   SRU_RETURN_UNLESS_OK(verdict.ToStatus());
+  if (!wakes_later) on_work_();
   return pending;
 }
 
@@ -341,56 +338,21 @@ absl::Time Batcher::NextExpiry() const {
 void Batcher::Cancel(const RequestHandle& handle) noexcept {
   if (handle == nullptr) return;
   Answers answers;
+  bool closed = false;
   {
     MutexLock lock(&mutex_);
-    handle->cancelled = true;
     if (!handle->queued) return;
     End(handle.get(), clock_->Now(), &answers);
+    closed = admission_.closed();
   }
-  Answer(std::move(answers));
+  if (closed) on_work_();
+  Answer(std::move(answers));  // the last one may be the end of the batcher
 }
 
 void Batcher::End(PendingRequest* pending, absl::Time now, Answers* answers) {
   if (pending->request.deadline <= now) return Expire(pending, now, answers);
   ++counts_.cancelled;
   Drop(pending, absl::CancelledError("the caller cancelled the request"), now, answers);
-}
-
-bool Batcher::DropEnded(Batch* batch) {
-  Answers answers;
-  {
-    MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
-    const auto has_ended = [now](const Batch::Share& share) {
-      const PendingRequest& pending = *share.request;
-      return !pending.status.ok() || pending.cancelled || pending.request.deadline <= now;
-    };
-    std::vector<Batch::Share>& shares = batch->shares_;
-    if (std::none_of(shares.begin(), shares.end(), has_ended)) return false;
-    Batch left;
-    auto task = batch->sequences_.begin();
-    for (const Batch::Share& share : shares) {
-      PendingRequest* const pending = share.request;
-      const auto end = task + share.count;
-      if (!has_ended(share)) {
-        while (task != end) left.Add(pending, *task++);
-        continue;
-      }
-      task = end;
-      pending->running -= share.count;
-      if (pending->status.ok()) {
-        End(pending, now, &answers);
-      } else {
-        Drop(pending, absl::OkStatus(), now, &answers);  // its status is that of the other batch
-      }
-    }
-    batch->sequences_ = std::move(left.sequences_);
-    shares = std::move(left.shares_);
-    batch->parts_ = std::move(left.parts_);
-    batch->num_tokens_ = left.num_tokens_;
-  }
-  Answer(std::move(answers));
-  return true;
 }
 
 void Batcher::Count(PendingRequest* pending, const OrderWeight& taken) {
@@ -427,18 +389,40 @@ int64_t Batcher::LittleOf(int budget) const {
   return budget < options_.max_batch_tokens ? budget / kLittlePart : 0;
 }
 
-bool Batcher::SomeHaveLittle(absl::Time now, bool beside_more) const {
-  const int64_t little = LittleOf(TokenBudget(now));
-  bool have_little = false;
-  bool have_more = false;
-  for (const FlowQueue* queue : flows_.active()) {
-    (queue->order.total().tokens <= little ? have_little : have_more) = true;
+void Batcher::StartFlows(absl::Time now) {
+  flows_.Begin(now);
+  flows_.Clear();
+  for (FlowQueue* queue : flows_.active()) {
+    queue->next = queue->order.First();
+    flows_.Add(queue, queue->next->request->request.priority, queue->next->key.number);
   }
-  return have_little && (have_more || !beside_more);
+  flows_.Start();
 }
 
-std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens,
-                                           const Little* little_only) {
+NextWork Batcher::Next(absl::Time now) {
+  MutexLock lock(&mutex_);
+  NextWork next;
+  const absl::Time ready = ReadyAt();
+  next.at = std::min(ready, NextExpiry());
+  if (ready > now) return next;
+  FlowQueue* first = flows_.active().front();
+  if (flows_.active().size() > 1) {
+    StartFlows(now);
+    first = flows_.Next();
+  }
+  next.flow = first->flow.get();
+  const PendingRequest& pending = *first->order.First()->request;
+  next.tokens = pending.request.sequences[pending.first]->num_tokens;
+  return next;
+}
+
+bool Batcher::IsDone() const {
+  MutexLock lock(&mutex_);
+  return admission_.closed() && oldest_ == nullptr && running_batches_ == 0;
+}
+
+std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, const OrderWeight& most_of_it,
+                                           bool strictly) {
   if (ReadyAt() > now) return nullptr;
   auto batch = std::make_unique<Batch>();
   // Under the lock it is quicker to allocate once.
@@ -447,40 +431,22 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens,
   batch->sequences_.reserve(most);
   batch->shares_.reserve(most);
   const int most_of_all = TokenBudget(now);
-  int budget = std::min(most_of_all, most_tokens);
+  int budget = static_cast<int>(std::min<int64_t>(most_of_all, most_of_it.tokens));
   const int64_t little = LittleOf(most_of_all);
   bool has_little_only = false;
-  int room = options_.max_batch_sequences;
-  if (little_only != nullptr) {
-    budget = std::min(budget, static_cast<int>(little_only->most.tokens));
-    room = std::min(room, static_cast<int>(little_only->most.sequences));
-  }
+  int room =
+      static_cast<int>(std::min<int64_t>(options_.max_batch_sequences, most_of_it.sequences));
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
   int looked_past = 0;                                 // sequences
   std::array<PendingRequest*, kMaxLookPast> passed{};  // requests, in order
   size_t num_passed = 0;
   size_t num_overtaken = 0;  // of these, the first ones
-  bool open = true;
-  flows_.Begin(now);
-  flows_.Clear();
-  for (FlowQueue* queue : flows_.active()) {
-    queue->next = queue->order.First();
-    flows_.Add(queue, queue->next->request->request.priority, queue->next->key.number);
-  }
-  flows_.Start();
+  bool open = room > 0;
+  StartFlows(now);
   for (FlowQueue* queue = flows_.Next(); queue != nullptr && open; queue = flows_.Next()) {
-    bool has_little = queue->order.total().tokens <= little;
-    if (has_little && little_only != nullptr) {
-      const OrderWeight own = queue->order.total();
-      has_little = own.tokens <= little_only->most.tokens &&
-                   own.sequences <= little_only->most.sequences &&
-                   little_only->may_go(queue->flow.get());
-    }
+    const bool has_little = queue->order.total().tokens <= little;
     const bool opens = batch->sequences_.empty();
-    if (opens) {
-      if (little_only != nullptr && !has_little) return nullptr;
-      has_little_only = has_little;
-    }
+    if (opens) has_little_only = has_little;
     if (has_little_only && !has_little) break;
     OrderNode* const node = queue->next;
     PendingRequest* const pending = node->request;
@@ -489,8 +455,10 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens,
     int* link = &pending->first;
     for (int index = *link; index != PendingRequest::kEnd && open; index = *link) {
       const int num_tokens = pending->request.sequences[index]->num_tokens;
+      const bool first = batch->sequences_.empty();
+      if (first && strictly && num_tokens > budget) return nullptr;
       // The first one goes even if it takes longer than a piece.
-      if (num_tokens <= budget || batch->sequences_.empty()) {
+      if (num_tokens <= budget || first) {
         batch->Add(pending, pending->request.sequences[index]);
         taken += {num_tokens, 1};
         budget -= num_tokens;
@@ -537,6 +505,7 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens,
     order.Insert(&node);
   }
 
+  if (batch->sequences_.empty()) return nullptr;
   batch->left_some_ = oldest_ != nullptr;
   batch->start_ = now;
   ++running_batches_;
@@ -561,42 +530,9 @@ int Batcher::ShortBatchTokens() const {
   return static_cast<int>(batches <= 1 ? waiting.tokens : (waiting.tokens + 1) / 2);
 }
 
-bool Batcher::ClaimWaiter(absl::Time now) {
-  if (waiting_workers_ <= woken_workers_) return false;
-  const absl::Time ready = ReadyAt();
-  if (ready > now) {
-    // No batch may start yet; a worker must wake up when one may.
-    if (ready >= first_wake_ || woken_workers_ > 0) return false;
-  } else if (woken_workers_ > 0 && NumBatches(total_, options_) <= woken_workers_) {
-    return false;  // the workers that are waking up will take it all
-  }
-  ++woken_workers_;
-  return true;
-}
-
-void Batcher::Wake() {
-  bool wake = false;
-  {
-    MutexLock lock(&mutex_);
-    wake = ClaimWaiter(clock_->Now());
-  }
-  if (wake) work_.Signal();
-}
-
 std::unique_ptr<Batch> Batcher::TryTakeBatch() {
-  Answers answers;
-  std::unique_ptr<Batch> batch;
-  bool wake = false;
-  {
-    MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
-    DropExpired(now, &answers);
-    batch = BuildBatch(now);
-    if (batch != nullptr) wake = ClaimWaiter(now);
-  }
-  if (wake) work_.Signal();
-  Answer(std::move(answers));
-  return batch;
+  return TryTakeBatchWithin({options_.max_batch_tokens, options_.max_batch_sequences},
+                            /*strictly=*/false);
 }
 
 std::unique_ptr<Batch> Batcher::TryTakeShortBatch() {
@@ -606,61 +542,25 @@ std::unique_ptr<Batch> Batcher::TryTakeShortBatch() {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     DropExpired(now, &answers);
-    if (const int tokens = ShortBatchTokens(); tokens > 0) batch = BuildBatch(now, tokens);
+    if (const int tokens = ShortBatchTokens(); tokens > 0) {
+      batch = BuildBatch(now, {tokens, options_.max_batch_sequences}, /*strictly=*/false);
+    }
   }
   Answer(std::move(answers));
   return batch;
 }
 
-std::unique_ptr<Batch> Batcher::TryTakeLittleBatch(const OrderWeight& most, bool urgent,
-                                                   const std::function<bool(const Flow*)>& may_go) {
+std::unique_ptr<Batch> Batcher::TryTakeBatchWithin(const OrderWeight& most, bool strictly) {
   Answers answers;
   std::unique_ptr<Batch> batch;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     DropExpired(now, &answers);
-    const Little little = {most, may_go};
-    if (SomeHaveLittle(now, urgent))
-      batch = BuildBatch(now, std::numeric_limits<int>::max(), &little);
+    batch = BuildBatch(now, most, strictly);
   }
   Answer(std::move(answers));
   return batch;
-}
-
-std::unique_ptr<Batch> Batcher::TakeBatch(const std::atomic<bool>* leave) {
-  const auto leaving = [leave] { return leave != nullptr && leave->load(); };
-  while (true) {
-    Answers answers;
-    std::unique_ptr<Batch> batch;
-    bool end = false;
-    bool wake = false;
-    {
-      MutexLock lock(&mutex_);
-      absl::Time now = clock_->Now();
-      DropExpired(now, &answers);
-      if (!leaving()) batch = BuildBatch(now);
-      while (batch == nullptr && answers.empty() && !leaving() &&
-             !(admission_.closed() && oldest_ == nullptr)) {
-        const absl::Time until = std::min(ReadyAt(), NextExpiry());
-        first_wake_ = std::min(first_wake_, until);
-        ++waiting_workers_;
-        work_.WaitFor(&mutex_, until - now);
-        --waiting_workers_;
-        if (woken_workers_ > 0) --woken_workers_;
-        first_wake_ = absl::InfiniteFuture();
-        now = clock_->Now();
-        DropExpired(now, &answers);
-        if (!leaving()) batch = BuildBatch(now);
-      }
-      end = leaving() || (admission_.closed() && oldest_ == nullptr);
-      // A worker that leaves does this too: it may have been woken for the waiting work.
-      if (batch != nullptr || end) wake = ClaimWaiter(now);
-    }
-    if (wake) work_.Signal();
-    Answer(std::move(answers));
-    if (batch != nullptr || end) return batch;
-  }
 }
 
 void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
@@ -714,11 +614,8 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
 }
 
 void Batcher::SetNumWorkers(int num_workers) {
-  {
-    MutexLock lock(&mutex_);
-    num_workers_ = num_workers;
-  }
-  work_.SignalAll();
+  MutexLock lock(&mutex_);
+  num_workers_ = num_workers;
 }
 
 void Batcher::Stop(const absl::Status& status) {
@@ -735,7 +632,7 @@ void Batcher::Close() {
     admission_.Close();
     PublishAmpleBudget(clock_->Now());
   }
-  work_.SignalAll();
+  on_work_();
 }
 
 void Batcher::Abort(const absl::Status& status) {
@@ -745,7 +642,7 @@ void Batcher::Abort(const absl::Status& status) {
     const absl::Time now = clock_->Now();
     while (oldest_ != nullptr) Drop(oldest_, status, now, &answers);
   }
-  work_.SignalAll();
+  on_work_();
   Answer(std::move(answers));
 }
 

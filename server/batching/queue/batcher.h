@@ -13,8 +13,7 @@
 // requests, and of all of them if nothing tells callers apart. While several callers use the queue,
 // batches are small: they take about kPiece, or more if the work for each batch would be much of
 // that. Callers of whom little waits, at most an eighth of such a batch, then share no batch with
-// those who have more: their calls would only wait for the others' work. They need not wait for a
-// worker either: see TryTakeLittleBatch().
+// those who have more: their calls would only wait for the others' work.
 //
 // Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
 // tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
@@ -42,10 +41,9 @@
 // the process.
 //
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
-// nothing. Sequences that are in a batch are computed, unless the batch waits for a core meanwhile
-// (DropEnded()). Expired requests are removed whenever a worker looks for work. While all workers
-// are busy, it is up to the callers to Cancel() them, as gRPC does when the deadline of a call
-// passes.
+// nothing. Sequences that are in a batch are computed. Expired requests are removed whenever a
+// worker takes work. While all workers are busy, it is up to the callers to Cancel() them, as gRPC
+// does when the deadline of a call passes.
 //
 // Thread-safe. Time comes from the injected clock. With n requests waiting, Submit() and Cancel()
 // take O(log n) steps and a batch O(log n) for each of its requests.
@@ -76,6 +74,7 @@
 #include "server/batching/queue/admission.h"
 #include "server/batching/queue/fair_order.h"
 #include "server/batching/queue/flow.h"
+#include "server/batching/queue/next_work.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
 
@@ -169,7 +168,7 @@ class Batch {
   const FlowParts& parts() const { return parts_; }  // whose it is, in tokens
   // Whether others waited when it was built.
   bool left_some() const { return left_some_; }
-  // It has waited for a core: that counts as time in the queue.
+  // It has been interrupted for so long: that counts as time in the queue.
   void StartLater(absl::Duration by) {
     start_ += by;
     waited_ += by;
@@ -221,47 +220,39 @@ class Batcher : private AdmissionLoad {
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has
-  // passed). Sequences of it that are running are still computed, and `done` follows them; a batch
-  // that waits for a core leaves them out. May be called at any time, also after `done`.
+  // passed). Sequences of it that are running are still computed, and `done` follows them. May be
+  // called at any time, also after `done`.
   void Cancel(const RequestHandle& handle) noexcept;
 
-  // `wakes_later` is asked at each Submit(). True: it has brought about that TryTakeBatch() or
-  // Wake() is called soon, so that no worker need be woken now. Call it before the first Submit().
-  void SetWakesLater(std::function<bool()> wakes_later) { wakes_later_ = std::move(wakes_later); }
-  // Wakes a worker if there is work for it.
-  void Wake();
+  // `on_work` is called, without a lock, when a batch may start, or earlier than Next() has said,
+  // and when a call other than TryTake...() and Finish() may have left nothing after Close().
+  // `wakes_later` is asked at each Submit(). True: it has
+  // brought about that work is looked for soon, so that on_work need not be called now. Call it
+  // before the first Submit().
+  void OnWork(std::function<void()> on_work, std::function<bool()> wakes_later) {
+    on_work_ = std::move(on_work);
+    wakes_later_ = std::move(wakes_later);
+  }
+  // When TryTakeBatch() has something to do next, and whose batch it would be.
+  NextWork Next(absl::Time now);
+  // Close() was called, nothing waits and no batch runs.
+  bool IsDone() const;
 
-  // The next batch if one may start now, else null. First answers what has expired. Never blocks:
-  // tests and a fake clock drive this. The batch's queue time ends here.
+  // The next batch if one may start now, else null. First answers what has expired. Never blocks.
+  // The batch's queue time ends here.
   std::unique_ptr<Batch> TryTakeBatch();
   // Likewise for a thread that has little time. The batch is all that waits if that takes at most
   // kShortBatch by the measured speed, half of it if several requests take at most twice as long,
-  // so that answers are on their way while the rest is computed; else there is none. No worker is
-  // woken for the rest (Batch::left_some()): the caller comes back for it, or calls Wake().
+  // so that answers are on their way while the rest is computed; else there is none.
   std::unique_ptr<Batch> TryTakeShortBatch();
-  // Likewise for a thread that must not wait, while all workers are busy: the next batch, if it is
-  // of callers who go first, of whom little waits (see above) and no more than `most`, and of whose
-  // flows `may_go` says so; it is asked with the lock held. With `urgent` only if another caller
-  // has more waiting, behind which they would wait. No worker is woken for the rest.
-  std::unique_ptr<Batch> TryTakeLittleBatch(const OrderWeight& most, bool urgent,
-                                            const std::function<bool(const Flow*)>& may_go);
-
-  // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
-  // once the batcher is closed and nothing waits any more, or once `*leave` has been set and
-  // SetNumWorkers() or Stop() called after it, which takes the worker out of service. The work that
-  // it was woken for is left to the others.
-  std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr);
-
-  // The batch has waited for a core: requests that have expired or were cancelled meanwhile end as
-  // in the queue, and those that have failed in another batch end, too. The batch keeps the rest,
-  // maybe nothing; give it to Finish() all the same. Returns whether any has ended.
-  bool DropEnded(Batch* batch);
+  // Likewise, with at most that much; a single sequence may have more tokens, unless `strictly`.
+  std::unique_ptr<Batch> TryTakeBatchWithin(const OrderWeight& most, bool strictly);
 
   // Hands a batch back. `status` is that of the forward pass, `compute` the time it took. Calls
   // `done` of each request all of whose sequences are finished, and learns the model's speed.
   void Finish(std::unique_ptr<Batch> batch, const absl::Status& status, absl::Duration compute);
 
-  // This many workers, at least one, remain; the others return from TakeBatch().
+  // This many batches, at least one, may run at a time from now on.
   void SetNumWorkers(int num_workers);
 
   // No worker is left that could run a batch: every waiting request is answered with `status`,
@@ -336,35 +327,25 @@ class Batcher : private AdmissionLoad {
   int TokenBudget(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The most tokens that count as little beside batches of so many; 0 if nobody competes.
   int64_t LittleOf(int budget) const;
-  // Whether a flow has little waiting, and with `beside_more` another one more.
-  bool SomeHaveLittle(absl::Time now, bool beside_more) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Work of a request leaves the queue.
   void Count(PendingRequest* pending, const OrderWeight& taken)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The tokens of a short batch (TryTakeShortBatch()); 0 if there is none.
   int ShortBatchTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no batch may start. One sequence goes even if it has more than `most_tokens`. With
-  // `little`: as TryTakeLittleBatch() has it.
-  struct Little {
-    OrderWeight most;
-    const std::function<bool(const Flow*)>& may_go;
-  };
-  std::unique_ptr<Batch> BuildBatch(absl::Time now,
-                                    int most_tokens = std::numeric_limits<int>::max(),
-                                    const Little* little_only = nullptr)
+  // Begins to take pieces of what waits, in the order of flows_.
+  void StartFlows(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no batch may start. As TryTakeBatchWithin().
+  std::unique_ptr<Batch> BuildBatch(absl::Time now, const OrderWeight& most, bool strictly)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
-  // the caller must signal work_.
-  bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const BatcherOptions options_;
   const AdmissionOptions admission_options_;
   const Clock* const clock_;
   const absl::Time start_;
+  std::function<void()> on_work_ = [] {};
   std::function<bool()> wakes_later_ = [] { return false; };
 
   mutable Mutex mutex_;
-  CondVar work_;
 
   int num_workers_ ABSL_GUARDED_BY(mutex_);
   Admission admission_ ABSL_GUARDED_BY(mutex_);
@@ -385,11 +366,6 @@ class Batcher : private AdmissionLoad {
   // away than this; Submit() judges it by the exact rules. With the largest value it lets none
   // through.
   std::atomic<int64_t> ample_budget_ns_{std::numeric_limits<int64_t>::max()};
-
-  int waiting_workers_ ABSL_GUARDED_BY(mutex_) = 0;
-  int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but not running yet
-  // Not later than the first time at which a waiting worker wakes up by itself.
-  absl::Time first_wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
 }  // namespace sru::server::batching

@@ -230,38 +230,51 @@ TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
   EXPECT_GE(sums[1], 5);
 }
 
-TEST_F(BatcherPiecesTest, LittleMayBeTakenByAThreadThatIsNoWorker) {
-  bool may_go = true;
-  // How many sequences it takes.
-  const auto take = [&](bool urgent, const OrderWeight& most) {
-    auto batch =
-        batcher_->TryTakeLittleBatch(most, urgent, [&](const Flow* /*flow*/) { return may_go; });
-    if (batch == nullptr) return size_t{0};
-    const size_t size = batch->sequences().size();
+// As for a batch that interrupts another one.
+TEST_F(BatcherPiecesTest, ABatchWithinABoundIsOfWhoGoesFirst) {
+  // The sequences of each caller in it.
+  const auto take = [&](const OrderWeight& most) {
+    std::vector<int> sequences(flows_.size());
+    const Flow* const first = batcher_->Next(clock_.Now()).flow;
+    auto batch = batcher_->TryTakeBatchWithin(most, /*strictly=*/true);
+    if (batch == nullptr) return sequences;
+    EXPECT_EQ(batch->parts()[0].flow.get(), first);
+    for (const SequenceTask* task : batch->sequences()) {
+      ++sequences[TaskOf(task).token_ids[0] / 100];
+    }
     batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(0.1));
-    return size;
+    return sequences;
   };
   const OrderWeight enough = {64, 64};
   Fill(100, 1, 10);
-  clock_.Advance(kContest);
-  EXPECT_EQ(take(/*urgent=*/false, enough), 0u) << "nobody competes";
   Fill(0, 48, 10);
-  EXPECT_EQ(take(/*urgent=*/true, {9, 64}), 0u);
-  EXPECT_EQ(take(/*urgent=*/true, {64, 0}), 0u);
-  may_go = false;
-  EXPECT_EQ(take(/*urgent=*/true, enough), 0u);
-  may_go = true;
-  EXPECT_EQ(take(/*urgent=*/true, enough), 1u);
+  EXPECT_THAT(take({9, 64}), ElementsAre(0, 0, 0)) << "it does not fit";
+  EXPECT_THAT(take({64, 0}), ElementsAre(0, 0, 0));
+  EXPECT_THAT(take(enough), ElementsAre(0, 1, 0)) << "who has little shares no batch";
   Fill(101, 1, 10);
-  EXPECT_EQ(take(/*urgent=*/true, enough), 0u) << "the other one has had nothing yet";
-  EXPECT_THAT(Pieces(), ElementsAre(9, 1, 0));
-  Fill(102, 1, 10);
-  EXPECT_EQ(take(/*urgent=*/true, enough), 1u);
-  while (batcher_->stats().queued_sequences > 0) Pieces();
-  Fill(60, 1, 10);
-  Fill(103, 1, 10);
-  EXPECT_EQ(take(/*urgent=*/true, enough), 0u) << "no work of others would keep it waiting";
-  EXPECT_EQ(take(/*urgent=*/false, enough), 2u);
+  EXPECT_THAT(take(enough), ElementsAre(5, 1, 0)) << "the other one has had nothing yet";
+}
+
+TEST_F(BatcherFlowsTest, NextNamesWhoseWorkGoesFirst) {
+  Start();
+  const auto next = [this] { return batcher_->Next(clock_.Now()).flow; };
+  Fill(0, 1, 10);
+  EXPECT_EQ(next(), flows_[0].get());
+  Fill(1, 29, 10);
+  EXPECT_EQ(next(), flows_[0].get());
+  EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
+  Fill(100, 2, 10);
+  EXPECT_EQ(next(), flows_[1].get()) << "who has had less";
+  EXPECT_EQ(next(), flows_[1].get()) << "to ask changes nothing";
+  Fill(40, 1, 10, Priority::kHigh);
+  EXPECT_EQ(next(), flows_[0].get()) << "of high priority";
+  batcher_->Cancel(handles_[40]);
+  EXPECT_EQ(next(), flows_[1].get());
+  Shares();
+  EXPECT_EQ(next(), flows_[0].get());
+  Shares();
+  Shares();
+  EXPECT_EQ(batcher_->Next(clock_.Now()).at, absl::InfiniteFuture());
 }
 
 TEST_F(BatcherPiecesTest, WhoAlwaysHasLittlePaysForWholeBatches) {

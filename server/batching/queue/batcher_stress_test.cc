@@ -53,10 +53,27 @@ struct Totals {
   int64_t aborted = 0;
 };
 
+// Waits for the next batch; null once the batcher is done. Looks only when the batcher says so.
+std::unique_ptr<Batch> TakeBatch(Batcher& batcher, Bell& bell) {
+  while (true) {
+    const int64_t rings = bell.rings();
+    std::unique_ptr<Batch> batch = batcher.TryTakeBatch();
+    if (batch != nullptr) {
+      if (batch->left_some()) bell.Ring();
+      return batch;
+    }
+    if (batcher.IsDone()) {
+      bell.Ring();  // the last batch may have been this worker's
+      return nullptr;
+    }
+    bell.WaitBeyond(rings, batcher.Next(absl::Now()).at);
+  }
+}
+
 // "Computes" for as long as the tokens say and finishes with an error now and then.
-void Work(Batcher& batcher, uint64_t seed) {
+void Work(Batcher& batcher, Bell& bell, uint64_t seed) {
   std::mt19937_64 random(seed);
-  while (std::unique_ptr<Batch> batch = batcher.TakeBatch()) {
+  while (std::unique_ptr<Batch> batch = TakeBatch(batcher, bell)) {
     const absl::Time start = absl::Now();
     EXPECT_FALSE(batch->sequences().empty());
     int tokens = 0;
@@ -80,6 +97,8 @@ Totals RunStress(uint64_t seed, const BatcherOptions& options, Stop stop) {
   auto created = Batcher::Create(options, &clock);
   EXPECT_TRUE(created.ok()) << created.status();
   std::unique_ptr<Batcher> batcher = *std::move(created);
+  Bell bell;
+  batcher->OnWork([&bell] { bell.Ring(); }, [] { return false; });
 
   std::vector<std::vector<std::unique_ptr<Outcome>>> outcomes(kSubmitters);
   std::atomic<int> submitted{0};
@@ -129,13 +148,13 @@ Totals RunStress(uint64_t seed, const BatcherOptions& options, Stop stop) {
   }
   std::vector<std::thread> workers;
   for (int w = 0; w < kWorkers; ++w) {
-    workers.emplace_back([&batcher, seed, w] { Work(*batcher, seed + 200 + w); });
+    workers.emplace_back([&, w] { Work(*batcher, bell, seed + 200 + w); });
   }
   std::atomic<bool> over{false};
-  const std::atomic<bool> leave{true};
   std::thread sweeper([&] {
     while (!over.load()) {
-      EXPECT_EQ(batcher->TakeBatch(&leave), nullptr);  // answers what has expired
+      // Answers what has expired.
+      EXPECT_EQ(batcher->TryTakeBatchWithin({0, 0}, /*strictly=*/true), nullptr);
       const BatcherStats stats = batcher->stats();
       EXPECT_GE(stats.queued_tokens, stats.queued_sequences);
       EXPECT_LE(stats.queued_tokens, options.max_queue_tokens);
@@ -246,10 +265,12 @@ TEST(BatcherStressTest, NoWakeUpIsLost) {
     auto created = Batcher::Create(options, &clock);
     ASSERT_TRUE(created.ok()) << created.status();
     Batcher& batcher = **created;
+    Bell bell;
+    batcher.OnWork([&bell] { bell.Ring(); }, [] { return false; });
     std::vector<std::thread> workers;
     for (int w = 0; w < kWorkers; ++w) {
-      workers.emplace_back([&batcher, w] {
-        while (std::unique_ptr<Batch> batch = batcher.TakeBatch()) {
+      workers.emplace_back([&batcher, &bell, w] {
+        while (std::unique_ptr<Batch> batch = TakeBatch(batcher, bell)) {
           for (const SequenceTask* sequence : batch->sequences()) *TaskOf(sequence).result = 0;
           batcher.Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(w));
         }

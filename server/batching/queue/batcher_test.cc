@@ -2,7 +2,6 @@
 // Admission by deadline has a file of its own (batcher_admission_test.cc).
 #include "server/batching/queue/batcher.h"
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -138,10 +137,13 @@ TEST_F(BatcherTest, RefusesWhenClosedAndServesWhatWasAccepted) {
   EXPECT_EQ(GetRejectReason(status), RejectReason::kDraining);
   EXPECT_EQ(Text(status), "the server is shutting down and takes no new requests");
   EXPECT_EQ(batcher_->stats().rejected[RejectReason::kDraining], 1);
+  EXPECT_FALSE(batcher_->IsDone()) << "one waits";
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
+  EXPECT_FALSE(batcher_->IsDone()) << "a batch runs";
   puppet_->Finish();
   EXPECT_EQ(code(1), absl::StatusCode::kOk);
-  EXPECT_EQ(batcher_->TakeBatch(), nullptr);  // does not block: closed and empty
+  EXPECT_EQ(batcher_->TryTakeBatch(), nullptr);
+  EXPECT_TRUE(batcher_->IsDone());
 }
 
 TEST_F(BatcherTest, StopAnswersWhatWaitsAndRefusesWhatComes) {
@@ -157,18 +159,162 @@ TEST_F(BatcherTest, StopAnswersWhatWaitsAndRefusesWhatComes) {
   EXPECT_EQ(Text(status), "no device");
   EXPECT_EQ(GetRejectReason(status), RejectReason::kNoWorker);
   EXPECT_EQ(batcher_->stats().rejected[RejectReason::kNoWorker], 1);
+  EXPECT_FALSE(batcher_->IsDone());
   puppet_->Finish();  // the running request is answered as usual
   EXPECT_EQ(code(1), absl::StatusCode::kOk);
-  EXPECT_EQ(batcher_->TakeBatch(), nullptr);
+  EXPECT_EQ(batcher_->TryTakeBatch(), nullptr);
+  EXPECT_TRUE(batcher_->IsDone());
 }
 
-TEST_F(BatcherTest, AWorkerThatLeavesTakesNothing) {
+// What workers are told ---------------------------------------------------------------------------
+
+TEST_F(BatcherTest, NextSaysWhenThereIsSomethingToDo) {
   Start();
-  Accept(1, {5});
-  const std::atomic<bool> leave{true};
-  EXPECT_EQ(batcher_->TakeBatch(&leave), nullptr);
+  const auto next = [this] { return batcher_->Next(clock_.Now()).at; };
+  EXPECT_EQ(next(), absl::InfiniteFuture());
+  EXPECT_FALSE(batcher_->IsDone()) << "it is not closed";
+  Accept(1, {10});
+  EXPECT_LE(next(), clock_.Now());
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
-  puppet_->Finish();
+  EXPECT_EQ(next(), absl::InfiniteFuture()) << "a batch that runs leaves nothing to do";
+  Accept(2, {10});
+  EXPECT_LE(next(), clock_.Now());
+  batcher_->Cancel(handles_[2]);
+  EXPECT_EQ(next(), absl::InfiniteFuture());
+}
+
+TEST_F(BatcherTest, NextIsTheEndOfTheDelayUnlessSomethingComesBefore) {
+  options_.max_queue_delay = Ms(10);
+  Start();
+  const absl::Time start = clock_.Now();
+  const auto next = [this] { return batcher_->Next(clock_.Now()).at; };
+  Accept(1, {10});
+  EXPECT_EQ(next(), start + Ms(10));
+  clock_.Advance(Ms(4));
+  Accept(2, {10});
+  EXPECT_EQ(next(), start + Ms(10)) << "the oldest decides";
+  Accept(3, {10}, Priority::kNormal, Ms(3));
+  EXPECT_EQ(next(), start + Ms(7)) << "one expires before";
+  clock_.Advance(Ms(3));
+  EXPECT_LE(next(), clock_.Now());
+  EXPECT_FALSE(puppet_->Take());
+  EXPECT_EQ(code(3), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(next(), start + Ms(10)) << "what has expired is gone";
+  Accept(4, {80});
+  EXPECT_LE(next(), clock_.Now()) << "a full batch waits";
+  EXPECT_TRUE(puppet_->Take());
+  EXPECT_EQ(next(), absl::InfiniteFuture());
+  Accept(5, {10});
+  EXPECT_EQ(next(), clock_.Now() + Ms(10));
+  batcher_->Close();
+  EXPECT_LE(next(), clock_.Now());
+}
+
+TEST_F(BatcherTest, NextLeavesADeadlineTheTimeOfItsBatch) {
+  options_.max_queue_delay = Ms(10);
+  Start();
+  Accept(1, {10});
+  clock_.Advance(Ms(10));
+  ASSERT_TRUE(puppet_->Take());
+  puppet_->Finish(absl::OkStatus(), Ms(2));  // 10 tokens take 2 ms
+  Accept(2, {10}, Priority::kNormal, Ms(6));
+  const absl::Time next = batcher_->Next(clock_.Now()).at;
+  EXPECT_GT(next, clock_.Now());
+  EXPECT_LE(next, clock_.Now() + Ms(4));
+  clock_.Set(next);
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2));
+}
+
+TEST_F(BatcherTest, TellsOfWorkAndOfTheEnd) {
+  Start();
+  int told = 0;
+  bool wakes_later = false;
+  batcher_->OnWork(
+      [&] {
+        ++told;
+        batcher_->stats();  // without the lock
+      },
+      [&] { return wakes_later; });
+  Accept(1, {10});
+  EXPECT_EQ(told, 1);
+  Accept(2, {10});
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(Submit(3, {}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(told, 2) << "nothing has come";
+  wakes_later = true;
+  Accept(3, {10});
+  EXPECT_EQ(told, 2) << "whoever has submitted it brings about that it is looked for";
+  EXPECT_LE(batcher_->Next(clock_.Now()).at, clock_.Now());
+  batcher_->Close();
+  EXPECT_EQ(told, 3);
+  batcher_->Cancel(handles_[1]);
+  batcher_->Cancel(handles_[2]);
+  batcher_->Cancel(handles_[3]);
+  EXPECT_GE(told, 4) << "nothing is left";
+  EXPECT_TRUE(batcher_->IsDone());
+  batcher_->OnWork([] {}, [] { return false; });
+}
+
+TEST_F(BatcherTest, TellsThatAnAbortHasLeftNothing) {
+  Start();
+  int told = 0;
+  batcher_->OnWork([&] { ++told; }, [] { return false; });
+  Accept(1, {10});
+  batcher_->Close();
+  told = 0;
+  batcher_->Abort(absl::UnavailableError("out of time"));
+  EXPECT_GE(told, 1);
+  EXPECT_TRUE(batcher_->IsDone());
+  batcher_->OnWork([] {}, [] { return false; });
+}
+
+// Small batches -----------------------------------------------------------------------------------
+
+TEST_F(BatcherTest, ABatchWithinABoundKeepsToIt) {
+  Start();
+  for (int i = 1; i <= 6; ++i) Accept(i, {10});
+  // The names in a batch of at most so much.
+  const auto take = [this](const OrderWeight& most, bool strictly) {
+    std::vector<int32_t> names;
+    std::unique_ptr<Batch> batch = batcher_->TryTakeBatchWithin(most, strictly);
+    if (batch == nullptr) return names;
+    for (const SequenceTask* task : batch->sequences()) names.push_back(TaskOf(task).token_ids[0]);
+    EXPECT_EQ(batch->left_some(), batcher_->stats().queued_sequences > 0);
+    batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(1));
+    return names;
+  };
+  for (const bool strictly : {false, true}) {
+    EXPECT_THAT(take({25, 10}, strictly), ElementsAreArray(strictly ? std::vector<int32_t>{4, 5}
+                                                                    : std::vector<int32_t>{1, 2}));
+    EXPECT_THAT(take({100, 1}, strictly), ElementsAre(strictly ? 6 : 3));
+  }
+  EXPECT_THAT(take({100, 10}, true), IsEmpty());
+  EXPECT_EQ(batcher_->stats().running_batches, 0);
+  for (int i = 7; i <= 9; ++i) Accept(i, {60});
+  EXPECT_THAT(take({200, 10}, true), ElementsAre(7)) << "no more than max_batch_tokens";
+  EXPECT_THAT(take({50, 10}, true), IsEmpty());
+  EXPECT_EQ(batcher_->stats().queued_sequences, 2);
+  EXPECT_THAT(take({50, 10}, false), ElementsAre(8)) << "a single one may have more";
+  for (const bool strictly : {false, true}) EXPECT_THAT(take({100, 0}, strictly), IsEmpty());
+  EXPECT_THAT(take({0, 0}, true), IsEmpty());
+  EXPECT_EQ(batcher_->stats().queued_sequences, 1);
+  EXPECT_EQ(batcher_->stats().running_batches, 0);
+}
+
+TEST_F(BatcherTest, ABatchWithinABoundWaitsForTheDelayAndAnswersWhatHasExpired) {
+  options_.max_queue_delay = Ms(10);
+  Start();
+  Accept(1, {10});
+  Accept(2, {10}, Priority::kNormal, Ms(5));
+  EXPECT_EQ(batcher_->TryTakeBatchWithin({50, 5}, /*strictly=*/true), nullptr);
+  clock_.Advance(Ms(5));
+  EXPECT_EQ(batcher_->TryTakeBatchWithin({50, 5}, /*strictly=*/true), nullptr);
+  EXPECT_EQ(code(2), absl::StatusCode::kDeadlineExceeded);
+  clock_.Advance(Ms(5));
+  std::unique_ptr<Batch> batch = batcher_->TryTakeBatchWithin({50, 5}, /*strictly=*/true);
+  ASSERT_NE(batch, nullptr);
+  EXPECT_EQ(batch->num_tokens(), 10);
+  batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(1));
 }
 
 TEST_F(BatcherTest, AShortBatchIsOneThatWasMeasuredToBe) {
@@ -491,50 +637,16 @@ TEST_F(BatcherTest, ARequestCancelledInPartIsAnsweredAfterWhatRuns) {
   EXPECT_EQ(code(1), absl::StatusCode::kCancelled);
 }
 
-TEST_F(BatcherTest, ABatchThatHasWaitedKeepsWhatHasNotEnded) {
+TEST_F(BatcherTest, AnInterruptionCountsAsTimeInTheQueue) {
   Start();
-  Accept(1, {10, 10});
-  Accept(2, {10}, Priority::kNormal, Ms(5));
-  Accept(3, {10});
-  Accept(4, {50, 30});
-  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2, 1, 1, 3, 4));
-  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(4));
-  Batch& batch = puppet_->running(0);
-  EXPECT_FALSE(batcher_->DropEnded(&batch));
-  clock_.Advance(Ms(5));
-  batcher_->Cancel(handles_[3]);
-  puppet_->Finish(absl::InternalError("broken"), Ms(0), 1);
-  EXPECT_FALSE(answered(3));
-  EXPECT_FALSE(answered(4));
-  EXPECT_TRUE(batcher_->DropEnded(&batch));
-  EXPECT_EQ(code(2), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(answers_[2][0].times.queue, Ms(5));
-  EXPECT_EQ(code(3), absl::StatusCode::kCancelled);
-  EXPECT_EQ(code(4), absl::StatusCode::kInternal);
-  EXPECT_THAT(puppet_->names(), ElementsAre(1, 1));
-  EXPECT_EQ(batch.num_tokens(), 20);
-  ASSERT_EQ(batch.parts().size(), 1u);
-  EXPECT_EQ(batch.parts()[0].rows, 20);
-  EXPECT_FALSE(batcher_->DropEnded(&batch));
-  puppet_->Finish();
-  EXPECT_EQ(code(1), absl::StatusCode::kOk);
-  EXPECT_EQ(batcher_->stats().expired, 1);
-  EXPECT_EQ(batcher_->stats().cancelled, 1);
-}
-
-TEST_F(BatcherTest, WhatExpiresInABatchThatWaitsLeavesTheQueueToo) {
-  Start();
-  Accept(1, {80, 70}, Priority::kNormal, Ms(5));
+  Accept(1, {10});
+  clock_.Advance(Ms(1));
   EXPECT_TRUE(puppet_->Take());
   clock_.Advance(Ms(5));
-  EXPECT_TRUE(batcher_->DropEnded(&puppet_->running(0)));
-  EXPECT_EQ(code(1), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(batcher_->stats().queued_sequences, 0);
-  EXPECT_TRUE(puppet_->running(0).sequences().empty());
-  puppet_->Finish(absl::OkStatus(), Ms(1));
-  Accept(2, {10});
-  EXPECT_TRUE(puppet_->Take());
-  Accept(3, {10}, Priority::kNormal, Ms(1));  // no speed is known
+  puppet_->running(0).StartLater(Ms(5));
+  puppet_->Finish(absl::OkStatus(), Ms(2));
+  EXPECT_EQ(answers_[1][0].times.queue, Ms(6));
+  EXPECT_EQ(answers_[1][0].times.compute, Ms(2));
 }
 
 TEST_F(BatcherTest, CancellingAnExpiredRequestIsAnExpiry) {

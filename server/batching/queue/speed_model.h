@@ -12,8 +12,8 @@
 // other threads interrupt it, for longer than a small batch takes, which would look like a large
 // fixed part. The times of day are larger by the median of their ratios.
 //
-// A batch waits for a core beside other models' batches. The next one is taken to wait for the
-// median of the last kWindow.
+// Work that goes first interrupts a batch. The next one is taken to be interrupted for the median
+// of the last kWindow.
 //
 // What the batches' times do not show (other threads on the same cores, the work of answering, how
 // a request falls between two batches, requests that arrive later and go first) is learnt from
@@ -39,8 +39,8 @@ class SpeedModel {
   // False until the first batch: nothing can be predicted.
   bool known() const { return count_ > 0; }
 
-  // The batch was computed in `seconds`, after it had waited for a core for `waited`. For
-  // `interrupted` of the seconds its thread did not run.
+  // The batch was computed in `seconds`, besides which it was interrupted for other work for
+  // `waited`. For `interrupted` of the seconds its thread did not run.
   void AddBatch(int64_t tokens, double seconds, double waited = 0, double interrupted = 0) {
     samples_[count_ % kWindow] = {static_cast<double>(tokens), std::max(seconds, kMinSeconds),
                                   waited, std::max(seconds - interrupted, kMinSeconds)};
@@ -55,7 +55,7 @@ class SpeedModel {
            (fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens));
   }
 
-  // Adds the time for which each batch waits for a core.
+  // Adds the time for which each batch is interrupted.
   double SecondsWithWaits(int64_t tokens, int64_t batches) const {
     return Seconds(tokens, batches) + wait_ * static_cast<double>(batches);
   }

@@ -119,7 +119,7 @@ class Step {
   }
   const std::vector<SequenceHandle>& sequences() const { return sequences_; }  // [share]
   absl::Time start() const { return start_; }
-  // It has waited for a core.
+  // It was interrupted for so long.
   void StartLater(absl::Duration by) { start_ += by; }
 
  private:

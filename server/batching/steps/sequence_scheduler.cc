@@ -69,8 +69,7 @@ SequenceScheduler::SequenceScheduler(const SchedulerOptions& options, const Cloc
       admission_(admission_options_, clock->Now()),
       places_(options.workers, options.ageing_interval, &admission_),
       starvation_(&places_),
-      composer_(options_, &places_, &admission_),
-      workers_(options.workers.size()) {}
+      composer_(options_, &places_, &admission_) {}
 
 SequenceScheduler::~SequenceScheduler() {
   MutexLock lock(&mutex_);
@@ -111,6 +110,7 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
   }
   SRU_RETURN_UNLESS_OK(Admission::CheckSize(admission_options_, together.size));
   Verdict verdict;
+  bool news = false;
   {
     MutexLock lock(&mutex_);
     verdict = admission_.Judge(together, clock_->Now(), composer_);
@@ -127,11 +127,13 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
       places_.Join(s, flow, verdict.now);
     }
     if (verdict.accepted()) {
-      Wake();
+      // Whoever sleeps until the first deadline may have to wake up earlier: what has expired may
+      // keep others from beginning.
       const OrderNode* const first = places_.expiry().First();
-      if (first != nullptr && first->key.deadline == together.deadline) WakeForExpiry();
+      news = HasNews() || (first != nullptr && first->key.deadline == together.deadline);
     }
   }
+  if (news) on_work_();
   SRU_RETURN_UNLESS_OK(verdict.ToStatus());
   return handles;
 }
@@ -184,6 +186,7 @@ void SequenceScheduler::EndExpired(absl::Time now, Endings* endings) {
 void SequenceScheduler::Cancel(const SequenceHandle& handle) noexcept {
   if (handle == nullptr) return;
   Endings endings;
+  bool news = false;
   {
     MutexLock lock(&mutex_);
     ScheduledSequence* const s = handle.get();
@@ -199,30 +202,38 @@ void SequenceScheduler::Cancel(const SequenceHandle& handle) noexcept {
     } else {
       End(s, status, now, &endings);
     }
-    if (Idle()) WakeAll();
-    Wake();
+    news = HasNews();
   }
-  Tell(std::move(endings));
+  if (news) on_work_();
+  Tell(std::move(endings));  // the last one may be the end of the scheduler
 }
 
 void SequenceScheduler::Pause(const SequenceHandle& handle) {
-  MutexLock lock(&mutex_);
-  ScheduledSequence* const s = handle.get();
-  if (s == nullptr || s->paused) return;
-  s->paused = true;
-  if (s->suspended || s->place == Place::kNowhere || s->place == Place::kRunning) return;
-  places_.Attach(s, clock_->Now());
-  Wake();  // others may have waited behind it
+  bool news = false;
+  {
+    MutexLock lock(&mutex_);
+    ScheduledSequence* const s = handle.get();
+    if (s == nullptr || s->paused) return;
+    s->paused = true;
+    if (s->suspended || s->place == Place::kNowhere || s->place == Place::kRunning) return;
+    places_.Attach(s, clock_->Now());
+    news = HasNews();  // others may have waited behind it
+  }
+  if (news) on_work_();
 }
 
 void SequenceScheduler::Resume(const SequenceHandle& handle) {
-  MutexLock lock(&mutex_);
-  ScheduledSequence* const s = handle.get();
-  if (s == nullptr || !s->paused) return;
-  s->paused = false;
-  if (s->place != Place::kPaused) return;
-  places_.Attach(s, clock_->Now());
-  Wake();
+  bool news = false;
+  {
+    MutexLock lock(&mutex_);
+    ScheduledSequence* const s = handle.get();
+    if (s == nullptr || !s->paused) return;
+    s->paused = false;
+    if (s->place != Place::kPaused) return;
+    places_.Attach(s, clock_->Now());
+    news = HasNews();
+  }
+  if (news) on_work_();
 }
 
 std::unique_ptr<Step> SequenceScheduler::Build(int device, absl::Time now) {
@@ -230,73 +241,56 @@ std::unique_ptr<Step> SequenceScheduler::Build(int device, absl::Time now) {
   return composer_.Compose(device, now);
 }
 
-void SequenceScheduler::WakeForExpiry() {
-  for (IdleWorkers& workers : workers_) {
-    if (workers.waiting == 0 || workers.woken > 0) continue;
-    ++workers.woken;
-    workers.work.Signal();
+bool SequenceScheduler::HasNews(int but_one) const {
+  if (Idle()) return true;
+  for (int i = 0; i < static_cast<int>(places_.devices().size()); ++i) {
+    if (composer_.StepsToStart(i) > (i == but_one ? 1 : 0)) return true;
   }
+  return false;
 }
 
-void SequenceScheduler::Wake(int with_worker) {
-  for (int i = 0; i < static_cast<int>(workers_.size()); ++i) {
-    IdleWorkers& workers = workers_[i];
-    if (workers.waiting <= workers.woken) continue;
-    if (composer_.StepsToStart(i) <= workers.woken + (i == with_worker ? 1 : 0)) continue;
-    ++workers.woken;
-    workers.work.Signal();
+NextWork SequenceScheduler::Next(int device, absl::Time now) {
+  MutexLock lock(&mutex_);
+  NextWork next;
+  if (places_.devices()[device].lost) return next;
+  if (composer_.StepsToStart(device) > 0) {
+    next.at = absl::InfinitePast();
+    next.flow = composer_.FirstFlow(device, now);
+    return next;
   }
+  next.at = starvation_.retry_at();
+  const OrderNode* node = places_.expiry().First();
+  // What is running is looked at when its step ends.
+  while (node != nullptr && node->key.deadline <= now &&
+         ScheduledSequence::OfExpiry(const_cast<OrderNode*>(node))->place == Place::kRunning) {
+    node = places_.expiry().After(node->key);
+  }
+  if (node != nullptr) next.at = std::min(next.at, node->key.deadline);
+  return next;
+}
+
+bool SequenceScheduler::IsDone() const {
+  MutexLock lock(&mutex_);
+  return Idle() && places_.levels().running_steps == 0;
 }
 
 std::unique_ptr<Step> SequenceScheduler::TryTakeStep(int device) {
   Endings endings;
   std::unique_ptr<Step> step;
+  bool news = false;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     EndExpired(now, &endings);
+    const absl::Time retry_at = starvation_.retry_at();
     step = Build(device, now);
-    if (step != nullptr) Wake();
+    // An expired or retried sequence may have left work for another device.
+    const bool changed = step != nullptr || !endings.empty() || retry_at != starvation_.retry_at();
+    news = changed && HasNews();
   }
+  if (news) on_work_();
   Tell(std::move(endings));
   return step;
-}
-
-std::unique_ptr<Step> SequenceScheduler::TakeStep(int device) {
-  while (true) {
-    Endings endings;
-    std::unique_ptr<Step> step;
-    bool end = false;
-    {
-      MutexLock lock(&mutex_);
-      IdleWorkers& workers = workers_[device];
-      const bool& lost = places_.devices()[device].lost;
-      absl::Time now = clock_->Now();
-      EndExpired(now, &endings);
-      step = Build(device, now);
-      while (step == nullptr && endings.empty() && !lost && !Idle()) {
-        const OrderNode* const node = places_.expiry().First();
-        absl::Time until = std::min(starvation_.retry_at(),
-                                    node == nullptr ? absl::InfiniteFuture() : node->key.deadline);
-        // What is running is looked at when its step ends.
-        if (until <= now) until = now + kAllocationRetry;
-        // An expired or retried sequence may have left work for another device.
-        Wake();
-        ++workers.waiting;
-        workers.work.WaitFor(&mutex_, until - now);
-        --workers.waiting;
-        if (workers.woken > 0) --workers.woken;
-        now = clock_->Now();
-        EndExpired(now, &endings);
-        step = Build(device, now);
-      }
-      end = step == nullptr && (lost || Idle());
-      if (Idle()) WakeAll();
-      if (step != nullptr || end) Wake();
-    }
-    Tell(std::move(endings));
-    if (step != nullptr || end) return step;
-  }
 }
 
 void SequenceScheduler::Settle(ScheduledSequence* s, const absl::Status& status, int device,
@@ -344,6 +338,7 @@ void SequenceScheduler::Settle(ScheduledSequence* s, const absl::Status& status,
 void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Status& status,
                                    absl::Duration compute) {
   Endings endings;
+  bool news = false;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
@@ -378,9 +373,9 @@ void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Statu
       composer_.Learn(*step, rows, std::max(compute, now - step->start()));
     }
     // This worker comes back soon, for one step.
-    Wake(step->shares().size() >= kManyDeliveries ? kAnyDevice : step->device());
-    if (Idle()) WakeAll();
+    news = HasNews(step->shares().size() >= kManyDeliveries ? kAnyDevice : step->device());
   }
+  if (news) on_work_();
   const LateWakes late;
   for (const StepShare& share : step->shares()) share.sequence->Deliver();
   step = nullptr;  // the sequences may be freed, and their calls, before the last one is told
@@ -411,16 +406,17 @@ void SequenceScheduler::LoseDevice(int device, const absl::Status& status) {
         }
       }
     }
-    Wake();
-    WakeAll();
   }
+  on_work_();
   Tell(std::move(endings));
 }
 
 void SequenceScheduler::Close() {
-  MutexLock lock(&mutex_);
-  admission_.Close();
-  WakeAll();
+  {
+    MutexLock lock(&mutex_);
+    admission_.Close();
+  }
+  on_work_();
 }
 
 void SequenceScheduler::Suspend(const absl::Status& status) {
@@ -442,8 +438,8 @@ void SequenceScheduler::Suspend(const absl::Status& status) {
         places_.Attach(s, now);
       }
     }
-    WakeAll();
   }
+  on_work_();
   Tell(std::move(endings));
 }
 

@@ -48,7 +48,9 @@
 #define SRU_SERVER_BATCHING_STEPS_SEQUENCE_SCHEDULER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -58,6 +60,7 @@
 #include "base/mutex.h"
 #include "server/base/clock.h"
 #include "server/batching/queue/admission.h"
+#include "server/batching/queue/next_work.h"
 #include "server/batching/steps/places.h"
 #include "server/batching/steps/scheduled_sequence.h"
 #include "server/batching/steps/scheduler_options.h"
@@ -75,9 +78,13 @@ class SequenceScheduler {
                                                                    const Clock* clock);
   ~SequenceScheduler();
 
+  // `on_work` is called, without a lock, when a step may start, or earlier than Next() has said,
+  // and when nothing is left after Close(). Call it before the first Submit().
+  void OnWork(std::function<void()> on_work) { on_work_ = std::move(on_work); }
+
   // The next five are those of StepService. The requests are consumed if and only if the status is
-  // OK; then End() of each sequence is called from FinishStep(), TryTakeStep(), TakeStep(),
-  // Cancel(), Suspend() or LoseDevice().
+  // OK; then End() of each sequence is called from FinishStep(), TryTakeStep(), Cancel(), Suspend()
+  // or LoseDevice().
   absl::StatusOr<std::vector<SequenceHandle>> Submit(std::vector<SequenceRequest>&& requests);
   absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
                               absl::Time deadline, const Flow* flow = nullptr);
@@ -85,17 +92,18 @@ class SequenceScheduler {
   void Pause(const SequenceHandle& handle);
   void Resume(const SequenceHandle& handle);
 
+  // When TryTakeStep() has something to do next, and whose rows the step would begin with.
+  NextWork Next(int device, absl::Time now);
+  // Close() was called, every sequence has ended and no step runs.
+  bool IsDone() const;
   // The next step of that device if one may start now, else null. First ends what has expired.
   // Never blocks.
   std::unique_ptr<Step> TryTakeStep(int device = 0);
-  // Blocks until there is one, and ends what expires meanwhile. Returns null once the scheduler is
-  // closed and every sequence has ended, or the device has been lost.
-  std::unique_ptr<Step> TakeStep(int device = 0);
   // Hands a step back; `status` is what StepRunner::Run() returned. Then, without the lock and
   // after the next step may have been taken, delivers what the step resulted in.
   void FinishStep(std::unique_ptr<Step> step, const absl::Status& status, absl::Duration compute);
 
-  // The device has failed: its workers leave. Steps of it that run must end with kUnavailable.
+  // The device has failed. Steps of it that run must end with kUnavailable.
   // Without a device left, every sequence ends and Submit() refuses (kNoWorker), with kUnavailable
   // and `status`'s message.
   void LoseDevice(int device, const absl::Status& status);
@@ -111,13 +119,6 @@ class SequenceScheduler {
  private:
   // Sequences that have ended, before they are told, which needs no lock.
   using Endings = std::vector<SequenceHandle>;
-  // The workers of a device that wait for a step.
-  struct IdleWorkers {
-    int waiting = 0;
-    int woken = 0;  // of these, signalled, but not running yet
-    CondVar work;
-  };
-
   SequenceScheduler(const SchedulerOptions& options, const Clock* clock);
 
   // Counts a call that ends so before its time; once, by the first of its sequences.
@@ -134,27 +135,21 @@ class SequenceScheduler {
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return admission_.closed() && places_.levels().live == 0;
   }
-  // Wakes workers for what may start. One step of `device` is left to a worker that comes by
-  // itself.
-  void Wake(int device = kAnyDevice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sleeping workers look again when the new first deadline passes: an expired sequence may have
-  // kept others from beginning.
-  void WakeForExpiry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (IdleWorkers& workers : workers_) workers.work.SignalAll();
-  }
+  // Whether workers have something to look for: a step that may start, where one of `but_one` is
+  // left to a worker that looks by itself, or the end of all.
+  bool HasNews(int but_one = kAnyDevice) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SchedulerOptions options_;
   const AdmissionOptions admission_options_;
   const Clock* const clock_;
+  std::function<void()> on_work_ = [] {};
 
   mutable Mutex mutex_;
   Admission admission_ ABSL_GUARDED_BY(mutex_);
   Places places_ ABSL_GUARDED_BY(mutex_);
   Starvation starvation_ ABSL_GUARDED_BY(mutex_);
   StepComposer composer_ ABSL_GUARDED_BY(mutex_);
-  std::vector<IdleWorkers> workers_ ABSL_GUARDED_BY(mutex_);  // [device]
-  absl::Status suspended_ ABSL_GUARDED_BY(mutex_);            // not OK after Suspend()
+  absl::Status suspended_ ABSL_GUARDED_BY(mutex_);  // not OK after Suspend()
   int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -19,6 +19,7 @@
 #include "server/base/clock.h"
 #include "server/batching/steps/sequence_scheduler.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/puppet_engine.h"
 #include "tests/testing/puppet_sequence.h"
 
 namespace sru::server::batching {
@@ -41,9 +42,24 @@ struct Entry {
   bool accepted = false;
 };
 
-void Work(SequenceScheduler& scheduler, int device, const std::atomic<bool>& lost, uint64_t seed) {
+// Waits for the next step; null once the scheduler is done. Looks only when it says so.
+std::unique_ptr<Step> TakeStep(SequenceScheduler& scheduler, Bell& bell, int device) {
+  while (true) {
+    const int64_t rings = bell.rings();
+    std::unique_ptr<Step> step = scheduler.TryTakeStep(device);
+    if (step != nullptr) return step;
+    if (scheduler.IsDone()) {
+      bell.Ring();  // the last step may have been this worker's
+      return nullptr;
+    }
+    bell.WaitBeyond(rings, scheduler.Next(device, absl::Now()).at);
+  }
+}
+
+void Work(SequenceScheduler& scheduler, Bell& bell, int device, const std::atomic<bool>& lost,
+          uint64_t seed) {
   std::mt19937_64 random(seed);
-  while (std::unique_ptr<Step> step = scheduler.TakeStep(device)) {
+  while (std::unique_ptr<Step> step = TakeStep(scheduler, bell, device)) {
     EXPECT_FALSE(step->shares().empty());
     absl::Status status;
     const uint64_t dice = random() % 64;
@@ -136,13 +152,15 @@ void RunStress(uint64_t seed, Stop stop) {
   auto created = SequenceScheduler::Create(options, &clock);
   ASSERT_TRUE(created.ok()) << created.status();
   SequenceScheduler& scheduler = **created;
+  Bell bell;
+  scheduler.OnWork([&bell] { bell.Ring(); });
 
   std::atomic<bool> lost[2] = {{false}, {false}};
   std::vector<std::thread> workers;
   for (int device = 0; device < 2; ++device) {
     for (int i = 0; i < kWorkersPerDevice; ++i) {
-      workers.emplace_back([&scheduler, &lost, device, worker_seed = seed + workers.size()] {
-        Work(scheduler, device, lost[device], worker_seed);
+      workers.emplace_back([&scheduler, &bell, &lost, device, worker_seed = seed + workers.size()] {
+        Work(scheduler, bell, device, lost[device], worker_seed);
       });
     }
   }

@@ -62,6 +62,7 @@ class SequenceSchedulerTest : public ::testing::Test {
     EXPECT_EQ(stats.paused, 0);
     EXPECT_EQ(stats.waiting_rows, 0);
     EXPECT_EQ(stats.running_steps, 0);
+    EXPECT_TRUE(scheduler_->IsDone());
   }
 
   void Start() { scheduler_ = SequenceScheduler::Create(options_, &clock_).value(); }
@@ -155,6 +156,9 @@ class SequenceSchedulerTest : public ::testing::Test {
     while (!Run().empty()) {
     }
   }
+
+  absl::Time NextAt(int device = 0) { return scheduler_->Next(device, clock_.Now()).at; }
+  const Flow* NextFlow() { return scheduler_->Next(0, clock_.Now()).flow; }
 
   size_t tokens(uint64_t name) { return outcomes_[name]->tokens().size(); }
   void ExpectEnd(uint64_t name, absl::StatusCode code) {
@@ -801,12 +805,14 @@ TEST_F(SequenceSchedulerTest, SuspendedSequencesFinishWhatTheirStateNeeds) {
   Finish();
   ExpectEnd(3, absl::StatusCode::kUnavailable);
   EXPECT_FALSE(outcomes_[3]->has_state());
+  EXPECT_FALSE(scheduler_->IsDone());
   EXPECT_THAT(Run(), UnorderedElementsAre(Pair(1, 1), Pair(2, 1)));
   for (uint64_t name = 1; name <= 2; ++name) {
     ExpectEnd(name, absl::StatusCode::kUnavailable);
     EXPECT_TRUE(outcomes_[name]->has_state());
   }
-  EXPECT_EQ(scheduler_->TakeStep(), nullptr);  // does not block
+  EXPECT_EQ(scheduler_->TryTakeStep(), nullptr);
+  EXPECT_TRUE(scheduler_->IsDone());
 }
 
 TEST_F(SequenceSchedulerTest, ASequenceThatEndsByItselfWhileItIsSuspendedIsOk) {
@@ -862,7 +868,8 @@ TEST_F(SequenceSchedulerTest, ALostDevicesSequencesGoOnElsewhere) {
   scheduler_->LoseDevice(0, absl::UnavailableError("gone"));
   Finish(Ms(1), 0, absl::UnavailableError("gone"));
   EXPECT_THAT(TakeShares(0), IsEmpty());
-  EXPECT_EQ(scheduler_->TakeStep(0), nullptr);  // its worker leaves
+  EXPECT_EQ(NextAt(0), absl::InfiniteFuture()) << "nothing is ever done there again";
+  EXPECT_LE(NextAt(1), clock_.Now());
   EXPECT_EQ(puppets_[3]->rewinds(), 1);
   ASSERT_THAT(TakeShares(1), ElementsAre(Pair(1, 4), Pair(2, 4)));
   Finish();
@@ -902,6 +909,132 @@ TEST_F(SequenceSchedulerTest, WithoutADeviceEverythingEnds) {
   const absl::Status status = Submit({4, 1, 1});
   EXPECT_EQ(GetRejectReason(status), RejectReason::kNoWorker);
   EXPECT_THAT(std::string(status.message()), HasSubstr("gone"));
+}
+
+TEST_F(SequenceSchedulerTest, NextSaysThatAStepMayStart) {
+  Start();
+  EXPECT_EQ(NextAt(), absl::InfiniteFuture());
+  EXPECT_FALSE(scheduler_->IsDone()) << "it is not closed";
+  Accept({1, 2, 3});
+  EXPECT_LE(NextAt(), clock_.Now());
+  ASSERT_TRUE(Take());
+  EXPECT_EQ(NextAt(), absl::InfiniteFuture()) << "a step runs, and nothing else waits";
+  Finish();
+  EXPECT_LE(NextAt(), clock_.Now());
+  scheduler_->Pause(handles_[1]);
+  EXPECT_EQ(NextAt(), absl::InfiniteFuture());
+  scheduler_->Resume(handles_[1]);
+  EXPECT_LE(NextAt(), clock_.Now());
+  scheduler_->Close();
+  RunAll();
+  EXPECT_EQ(NextAt(), absl::InfiniteFuture());
+  EXPECT_TRUE(scheduler_->IsDone());
+}
+
+TEST_F(SequenceSchedulerTest, NextIsADeadlineOfWhatDoesNotRun) {
+  Start();
+  const absl::Time start = clock_.Now();
+  Accept({1, 2, 9}, Priority::kNormal, Ms(30));
+  Run();
+  scheduler_->Pause(handles_[1]);
+  EXPECT_EQ(NextAt(), start + Ms(30));
+  Accept({2, 2, 9}, Priority::kNormal, Ms(20));
+  ASSERT_TRUE(Take());
+  clock_.Advance(Ms(20));
+  EXPECT_EQ(NextAt(), start + Ms(30)) << "what is in a step ends with it";
+  clock_.Advance(Ms(10));
+  EXPECT_LE(NextAt(), clock_.Now());
+  EXPECT_FALSE(Take());
+  ExpectEnd(1, absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(NextAt(), absl::InfiniteFuture());
+  Finish();
+  ExpectEnd(2, absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(SequenceSchedulerTest, NextIsWhenMemoryIsAskedForAgain) {
+  Start();
+  full_ = true;
+  Accept({1, 1, 1});
+  for (int i = 0; i < 9 && NextAt() <= clock_.Now(); ++i) Run();
+  EXPECT_EQ(NextAt(), clock_.Now() + kAllocationRetry);
+  clock_.Advance(kAllocationRetry);
+  EXPECT_LE(NextAt(), clock_.Now());
+  full_ = false;
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 1)));
+  ExpectEnd(1, kOk);
+  EXPECT_EQ(NextAt(), absl::InfiniteFuture());
+}
+
+TEST_F(SequenceSchedulerTest, NextNamesWhoseRowsAStepBeginsWith) {
+  Start();
+  const auto many = std::make_shared<Flow>("many");
+  const auto few = std::make_shared<Flow>("few");
+  flow_ = many;
+  for (uint64_t name = 1; name <= 4; ++name) Accept({name, 100, 20});
+  EXPECT_EQ(NextFlow(), many.get());
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 100)));
+  scheduler_->Pause(handles_[1]);
+  flow_ = few;
+  Accept({100, 30, 20});
+  EXPECT_EQ(NextFlow(), few.get()) << "who has had less";
+  EXPECT_EQ(NextFlow(), few.get()) << "to ask changes nothing";
+  EXPECT_THAT(Run(), ElementsAre(Pair(100, 30), Pair(2, 70)));
+  EXPECT_EQ(NextFlow(), few.get()) << "what decodes comes before what is fed";
+  scheduler_->Pause(handles_[100]);
+  EXPECT_EQ(NextFlow(), many.get());
+}
+
+TEST_F(SequenceSchedulerTest, TellsOfWorkAndOfTheEnd) {
+  Start();
+  int told = 0;
+  scheduler_->OnWork([&] {
+    ++told;
+    scheduler_->stats();  // without the lock
+  });
+  // Whether it has told anything since the last time.
+  const auto has_told = [&told] { return std::exchange(told, 0) > 0; };
+  Accept({1, 2, 9}, Priority::kNormal, Ms(30));
+  EXPECT_TRUE(has_told());
+  ASSERT_TRUE(Take());
+  has_told();
+  Finish();
+  EXPECT_FALSE(has_told()) << "its worker looks by itself";
+  scheduler_->Pause(handles_[1]);
+  has_told();
+  scheduler_->Resume(handles_[1]);
+  EXPECT_TRUE(has_told());
+  ASSERT_TRUE(Take());
+  has_told();
+  Accept({2, 200, 1}, Priority::kNormal, Ms(20));
+  EXPECT_TRUE(has_told()) << "a deadline that comes before the others";
+  Finish();
+  scheduler_->Close();
+  EXPECT_TRUE(has_told());
+  scheduler_->Cancel(handles_[1]);
+  has_told();
+  scheduler_->Cancel(handles_[2]);
+  EXPECT_TRUE(has_told()) << "nothing is left";
+  EXPECT_TRUE(scheduler_->IsDone());
+  scheduler_->OnWork([] {});
+}
+
+TEST_F(SequenceSchedulerTest, TellsOtherDevicesOfWhatALostOneLeaves) {
+  options_.workers = {1, 1};
+  Start();
+  int told = 0;
+  scheduler_->OnWork([&told] { ++told; });
+  Accept({1, 2, 3});
+  ASSERT_TRUE(Take(0));
+  Finish();
+  EXPECT_EQ(NextAt(1), absl::InfiniteFuture()) << "a sequence stays on its device";
+  told = 0;
+  scheduler_->LoseDevice(0, absl::UnavailableError("gone"));
+  EXPECT_GT(told, 0);
+  EXPECT_EQ(NextAt(0), absl::InfiniteFuture());
+  EXPECT_LE(NextAt(1), clock_.Now());
+  while (Take(1)) Finish();
+  ExpectEnd(1, kOk);
+  scheduler_->OnWork([] {});
 }
 
 TEST_F(SequenceSchedulerTest, SequencesBeginOnTheDeviceWithFewest) {

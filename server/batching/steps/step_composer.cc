@@ -39,14 +39,29 @@ bool StepComposer::MayStart(int device_index) const {
          (places_.fresh().sequences > 0 && NextFed(device_index) != nullptr);
 }
 
-void StepComposer::AddDecoding(Step* step, int64_t most_rows, int64_t most_sequences) {
+void StepComposer::StartDecoding(int device) {
   FairOrder<FlowPlaces>& flows = places_.flows();
   flows.Clear();
   for (FlowPlaces* flow : flows.active()) {
-    const ScheduledSequence* const first = flow->devices[step->device()].NextDecoding();
+    const ScheduledSequence* const first = flow->devices[device].NextDecoding();
     if (first != nullptr) flows.Add(flow, first->priority, first->decode_key.number);
   }
   flows.Start();
+}
+
+const Flow* StepComposer::FirstFlow(int device, absl::Time now) {
+  FairOrder<FlowPlaces>& flows = places_.flows();
+  if (flows.active().size() == 1) return flows.active().front()->flow.get();
+  flows.Begin(now);
+  StartDecoding(device);
+  if (const FlowPlaces* const flow = flows.Next(); flow != nullptr) return flow->flow.get();
+  const ScheduledSequence* const fed = NextFed(device);
+  return fed == nullptr ? nullptr : fed->flow->flow.get();
+}
+
+void StepComposer::AddDecoding(Step* step, int64_t most_rows, int64_t most_sequences) {
+  FairOrder<FlowPlaces>& flows = places_.flows();
+  StartDecoding(step->device());
   for (FlowPlaces* flow = flows.Next(); flow != nullptr; flow = flows.Next()) {
     const FlowPlaces::Device& there = flow->devices[step->device()];
     ScheduledSequence* const best = there.NextDecoding();

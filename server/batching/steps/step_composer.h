@@ -24,6 +24,8 @@ class StepComposer : public AdmissionLoad {
 
   // Null if no step may start.
   std::unique_ptr<Step> Compose(int device, absl::Time now);
+  // Whose rows the next step of the device, which may start, begins with.
+  const Flow* FirstFlow(int device, absl::Time now);
   // How many more steps of the device may start with the work that there is.
   int64_t StepsToStart(int device) const;
   // A step has run that took `rows` rows.
@@ -48,6 +50,8 @@ class StepComposer : public AdmissionLoad {
   ScheduledSequence* NextTrying(const Device& device) const;
   // The next of all flows; reorders the flows that have one.
   ScheduledSequence* NextFed(int device) const;
+  // Begins to take rows of what decodes on the device, in the order of the flows.
+  void StartDecoding(int device);
   void AddDecoding(Step* step, int64_t most_rows, int64_t most_sequences);
   // `most_rows`, or all of a sequence that is fed whole if it is the first and has at most `room`.
   void AddFed(Step* step, int64_t most_rows, int64_t room, int64_t most_sequences);

@@ -443,7 +443,6 @@ Task Generate() {
     row->prefix_fields = [](const models::Model& model) -> const std::vector<kernels::FieldSpec>& {
       return model.As<models::LanguageModel>()->program.fields;
     };
-    row->step_workers = "workers that generate";
     row->max_cpu_step_tokens = models::kMaxStepTokens;
     row->drained = "the server is shutting down; go on from the state on another replica";
   };

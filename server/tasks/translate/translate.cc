@@ -219,7 +219,6 @@ Task Translate() {
                                       place.limits, place.arena);
     };
     row->keeps_states = true;
-    row->step_workers = "workers that translate";
     row->drained = "the server is shutting down; send the request to another replica";
     row->result_at_end = true;
     row->words.fed = "sequences";

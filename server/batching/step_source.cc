@@ -1,9 +1,10 @@
-#include "server/batching/step_workers.h"
+#include "server/batching/step_source.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "base/status.h"
 #include "server/base/crash_report.h"
 
 namespace sru::server::batching {
@@ -18,35 +19,37 @@ constexpr double kNewestWeight = 1.0 / 16;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepWorkers>> StepWorkers::Create(
-    std::vector<std::unique_ptr<StepRunner>> runners, const StepWorkersOptions& options,
-    const Clock* clock, StepObserver* observer) {
+absl::StatusOr<std::unique_ptr<StepSource>> StepSource::Create(
+    std::vector<std::unique_ptr<StepRunner>> runners, const StepSourceOptions& options,
+    WorkerPool* pool, const Clock* clock, StepObserver* observer) {
   SchedulerOptions scheduler_options = options.scheduler;
-  scheduler_options.workers.assign(options.num_devices, 0);
-  for (const int device : DevicesOf(runners)) ++scheduler_options.workers[device];
-  auto scheduler = SequenceScheduler::Create(scheduler_options, clock);
-  if (!scheduler.ok()) return scheduler.status();
-  return std::unique_ptr<StepWorkers>(
-      new StepWorkers(std::move(runners), *std::move(scheduler), options, clock, observer));
+  scheduler_options.workers = PlacesOf(runners, pool->num_devices());
+  SRU_ASSIGN_OR_RETURN(std::unique_ptr<SequenceScheduler> scheduler,
+                       SequenceScheduler::Create(scheduler_options, clock));
+  return std::unique_ptr<StepSource>(
+      new StepSource(std::move(runners), std::move(scheduler), options, pool, clock, observer));
 }
 
-StepWorkers::StepWorkers(std::vector<std::unique_ptr<StepRunner>> runners,
-                         std::unique_ptr<SequenceScheduler> scheduler,
-                         const StepWorkersOptions& options, const Clock* clock,
-                         StepObserver* observer)
-    : Workers(options, DevicesOf(runners), kSuspendTime, clock),
+StepSource::StepSource(std::vector<std::unique_ptr<StepRunner>> runners,
+                       std::unique_ptr<SequenceScheduler> scheduler,
+                       const StepSourceOptions& options, WorkerPool* pool, const Clock* clock,
+                       StepObserver* observer)
+    : WorkSource(options, pool, PlacesOf(runners, pool->num_devices()), kSuspendTime, clock),
       result_at_end_(options.scheduler.result_at_end),
       drain_status_(options.drain_status),
       runners_(std::move(runners)),
       scheduler_(std::move(scheduler)),
-      observer_(observer) {}
-
-void StepWorkers::Stop() {
-  scheduler_->Suspend(drain_status_);
-  Join();
+      observer_(observer),
+      busy_(runners_.size()) {
+  scheduler_->OnWork([this] { Notify(); });
 }
 
-absl::StatusOr<std::vector<SequenceHandle>> StepWorkers::Submit(
+void StepSource::Stop() {
+  scheduler_->Suspend(drain_status_);
+  Leave();
+}
+
+absl::StatusOr<std::vector<SequenceHandle>> StepSource::Submit(
     std::vector<SequenceRequest>&& requests) {
   if (result_at_end_) {
     const MutexLock lock(&ratio_mutex_);
@@ -60,35 +63,64 @@ absl::StatusOr<std::vector<SequenceHandle>> StepWorkers::Submit(
   return scheduler_->Submit(std::move(requests));
 }
 
-bool StepWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) {
-  StepRunner& runner = *runners_[worker];
-  std::unique_ptr<Step> step;
-  if (seat->is_taken()) step = scheduler_->TryTakeStep(runner.device());
-  if (step == nullptr) {
-    seat->Release();
-    step = scheduler_->TakeStep(runner.device());
+NextWork StepSource::Next(int device, absl::Time now, bool /*nested*/) {
+  const NextWork next = scheduler_->Next(device, now);
+  if (next.at == absl::InfiniteFuture()) return next;
+  const MutexLock lock(&usage_mutex_);
+  if (FindIdle(device) < runners_.size()) return next;
+  was_short_ = true;
+  return NextWork();
+}
+
+size_t StepSource::FindIdle(int device) const {
+  size_t i = 0;
+  while (i < runners_.size() && (runners_[i]->device() != device || busy_[i] != 0)) ++i;
+  return i;
+}
+
+void StepSource::Free(size_t runner) {
+  bool was_short = false;
+  {
+    const MutexLock lock(&usage_mutex_);
+    busy_[runner] = 0;
+    was_short = std::exchange(was_short_, false);
   }
-  if (step == nullptr) return false;
-  turn->Start();
+  if (was_short) Notify();
+}
+
+bool StepSource::RunNext(WorkerPool::Job* job) {
+  size_t index = 0;
+  {
+    const MutexLock lock(&usage_mutex_);
+    index = FindIdle(job->device());
+    if (index == runners_.size()) return false;
+    busy_[index] = 1;
+  }
+  StepRunner& runner = *runners_[index];
+  std::unique_ptr<Step> step = scheduler_->TryTakeStep(job->device());
+  if (step == nullptr) {
+    Free(index);
+    return false;
+  }
   const crash::InFlight in_flight("step", model_name());
-  absl::Time start = clock().Now();
+  const absl::Time start = clock().Now();
+  job->Begin(step->parts(), this);
   absl::Status status;
   {
-    seat->Take(step->parts());
-    const kernels::TurnEnd::Scope turns(seat);
+    const kernels::TurnEnd::Scope turns(job);
     status = runner.Run(step->shares());
   }
+  Free(index);
   const absl::Time now = clock().Now();
-  const absl::Duration waited = seat->TakeWaited();
-  step->StartLater(waited);
-  start += waited;
-  if (absl::IsUnavailable(status)) ReportLost(runner.device(), status);
-  Count(*step, status, start, now);
-  scheduler_->FinishStep(std::move(step), status, now - start);
+  const absl::Time later_start = start + job->interrupted();
+  step->StartLater(job->interrupted());
+  if (absl::IsUnavailable(status)) ReportLost(job->device(), status);
+  Count(*step, status, later_start, now);
+  scheduler_->FinishStep(std::move(step), status, now - later_start);
   return true;
 }
 
-void StepWorkers::Count(Step& step, const absl::Status& status, absl::Time start, absl::Time end) {
+void StepSource::Count(Step& step, const absl::Status& status, absl::Time start, absl::Time end) {
   StepTimes times{steps_.fetch_add(1, std::memory_order_relaxed), absl::Time(), start, end,
                   static_cast<int>(step.shares().size()),         step.rows()};
   int64_t fed_rows = step.fed_rows();
@@ -118,13 +150,13 @@ void StepWorkers::Count(Step& step, const absl::Status& status, absl::Time start
   observer_->OnStep(static_cast<int>(step.shares().size()), end - start);
 }
 
-std::optional<int64_t> StepWorkers::WaitsForReadersAt() const {
+std::optional<int64_t> StepSource::WaitsForReadersAt() const {
   const StepStats now = stats();
   if (now.running + now.waiting > 0 || now.paused == 0) return std::nullopt;
   return now.steps;
 }
 
-StepStats StepWorkers::stats() const {
+StepStats StepSource::stats() const {
   StepStats stats = scheduler_->stats();
   stats.steps = steps_.load(std::memory_order_relaxed);
   stats.fed_rows = fed_rows_.load(std::memory_order_relaxed);
