@@ -19,9 +19,9 @@ constexpr int kMaxRuns = 2;  // of one batch
 
 using Failures = std::vector<std::pair<size_t, absl::Status>>;  // of sequences, by index
 
-// What the sequences from `begin` to `end` come to, which together have ended with `status`: runs
-// them in smaller parts where that may help. Returns OK and the sequences that failed by
-// themselves, or what ends all of them; kUnavailable also when the device is lost meanwhile.
+// The sequences [begin, end) have run together and ended with `status`. Runs them again in smaller
+// parts where that may help. Returns OK and lists the sequences that failed by themselves, or
+// returns the error of all of them: kUnavailable also if the device is lost meanwhile.
 absl::Status RunAgain(BatchRunner& runner, const std::vector<const SequenceTask*>& all,
                       size_t begin, size_t end, const absl::Status& status, Failures* failures) {
   const size_t count = end - begin;
@@ -55,7 +55,8 @@ class BatchSource::LoopRuns final : public TurnWork {
  public:
   explicit LoopRuns(BatchSource* source) : source_(source) {}
 
-  // What has to go before that with which all workers are busy.
+  // A call of somebody who has had little must not wait until the loop has looked at all that has
+  // come while every worker computes for others.
   void RunUrgent() override {
     Run([](BatchSource* source) {
       for (int device = 0; device < source->pool().num_devices(); ++device) {

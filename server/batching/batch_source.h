@@ -13,8 +13,8 @@
 //
 // The thread of an event loop that has submitted requests computes them by itself if that is short
 // and a worker is idle: to wake the worker, and to be woken by it, would cost more
-// (docs/decisions/0004-compute-on-the-loop.md). While all workers are busy, it likewise computes
-// the little that has to go before what they compute.
+// (docs/decisions/0004-compute-on-the-loop.md). While all workers are busy, the loop computes a
+// small batch that has to go before theirs, since it has a core at that moment and they may not.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_BATCH_SOURCE_H_
@@ -64,8 +64,8 @@ class BatchSource : public WorkSource {
  private:
   struct Outcome;
   class LoopRuns;
-  // Of a runner, which works for one thread at a time. A batch that is run again goes first, so
-  // that it does not wait behind a whole queue.
+  // The state of a runner, which serves one thread at a time. A batch that runs a second time takes
+  // it before new batches do: otherwise the batch would wait behind the whole queue.
   struct Usage {
     bool busy = false;
     int waiting_again = 0;

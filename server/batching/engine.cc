@@ -41,7 +41,8 @@ PrefixCaches MakePrefixCaches(const models::Model& model, const TaskRunners& tas
 
 bool IsOnCpu(const models::Model& model) { return model.compiled().workers_per_device() == 0; }
 
-// What runs one batch and one step at a time; null where the model has none.
+// The runner of batches and the runner of steps that a model makes for each worker. Null where the
+// model takes no batches, or has no steps.
 struct Runners {
   std::unique_ptr<BatchRunner> batches;
   std::unique_ptr<StepRunner> steps;
@@ -167,7 +168,7 @@ class EngineImpl : public Engine {
   }
 
  private:
-  // One that has runners on every device of the model.
+  // Every source has runners on all devices of the model, so this one knows all that are lost.
   WorkSource& first_source() const {
     return batches_ != nullptr ? static_cast<WorkSource&>(*batches_) : *steps_;
   }

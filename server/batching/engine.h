@@ -70,8 +70,8 @@ struct EngineOptions {
   // core to other threads; 0 = never. No flag: longer turns delay other callers and shorter ones
   // cost throughput, on every machine.
   absl::Duration compute_turn = absl::Microseconds(200);
-  // Of all models; must outlive the engine. Null: the engine has one of its own, with `instances`
-  // workers.
+  // The workers, which all models of a server share. The pool must outlive the engine. Null: the
+  // engine makes a pool for itself, with a worker for each of the `instances`.
   WorkerPool* pool = nullptr;
   BatcherOptions batcher;  // num_workers is set by the engine
   int max_streams =

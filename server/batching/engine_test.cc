@@ -96,7 +96,7 @@ class Script {
     return threads_.size();
   }
 
-  // That ran at the same time.
+  // The most runs that were going on at the same time.
   int most_running() {
     MutexLock lock(&mutex_);
     return most_running_;
