@@ -83,7 +83,7 @@ server/tracing           | server/telemetry server/base base proto              
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1500 1150
                          | server/base models base                                            |
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3500 1200
-server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4250 2200
+server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4400 2200
                          | server/base base                                                   |
 server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 750 450
                          | server/telemetry server/batching/queue                             |
@@ -114,7 +114,8 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1250 350
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
-server/http              | server/transport server/telemetry server/calls server/base base    | absl boost nlohmann prometheus | 4800 2300
+server/http              | server/door server/transport server/telemetry server/calls         | absl boost nlohmann prometheus | 4400 2300
+                         | server/base base                                                   |
 server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8100 4500
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |

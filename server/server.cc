@@ -137,7 +137,6 @@ Options WithinMemory(Options options) {
 // What a client of the HTTP port may take.
 http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryBudgets& budgets) {
   http::HttpServer::Limits limits;
-  limits.max_connections = options.connections.max_connections;
   limits.max_header_bytes = static_cast<size_t>(options.connections.max_metadata_bytes);
   limits.max_body_bytes = static_cast<size_t>(options.rpc.max_message_bytes);
   limits.max_total_body_bytes = static_cast<size_t>(budgets.receive_bytes);
@@ -303,8 +302,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       port->WaitUntilSent(sent_by - clock_.Now());
     }
     if (page_gateway_ != nullptr) page_gateway_->Close();
-    if (call_server_ != nullptr) call_server_->Stop();
     for (door::GrpcPort* const port : Ports()) port->Shutdown(kStreamGrace);
+    if (call_server_ != nullptr) call_server_->Stop();
     if (tracer_ != nullptr) tracer_->Stop(std::min(deadline - clock_.Now(), kSpanGrace));
     return complete;
   }
@@ -330,7 +329,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     MutexLock lock(&recheck_mutex_);
     if (!rechecks_) return;
     for (door::GrpcPort* const port : Ports()) port->Recheck();
-    if (call_server_ != nullptr) call_server_->Recheck(credentials_->TlsContext());
   }
 
   void SetRechecks(bool rechecks) {
@@ -628,9 +626,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     options.start_http = [this](calls::HttpExchange* exchange) {
       return call_server_->Answer(exchange);
     };
-    options.on_http1 = [this](transport::AcceptedSocket socket,
-                              std::unique_ptr<transport::ByteStream> bytes, std::string received) {
-      call_server_->Adopt(std::move(socket), std::move(bytes), std::move(received));
+    options.start_http1 = [this](door::SessionHost* host, const door::PeerInfo& peer) {
+      return call_server_->StartSession(host, peer);
     };
     return options;
   }
@@ -730,12 +727,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     options.keep_alive = true;
     options.loops = loops_.get();
     options.limits = CallLimits(options_, budgets_);
-    options.connections = &connections_;
     options.make_error = [](int status, const std::string& text) {
       return rest::ErrorResponse(rest::ErrorForm::kV1, MalformedRequest(status, text));
-    };
-    options.on_refused = [this](absl::string_view reason, const std::string& peer) {
-      OnConnectionRefused(reason, peer);
     };
     options.on_not_taken = [this](absl::string_view path, const std::string& peer) {
       access_log_.OnAnswerNotTaken(path, peer, options_.memory.send_timeout);

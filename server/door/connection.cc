@@ -1,5 +1,7 @@
 #include "server/door/connection.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <boost/asio/error.hpp>
 #include <chrono>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
 
@@ -59,6 +62,9 @@ constexpr int kReadsPerTurn = 4;
 constexpr size_t kPackedReadBytes = 2 << 10;
 // A peer that does not take its answers is read up to this many bytes.
 constexpr size_t kReadWhileBlocked = 64 << 10;
+
+// How much of an unread answer of HTTP/1.1 the kernel keeps. By default it would be megabytes.
+constexpr int kHttp1SendBuffer = 64 << 10;
 
 constexpr char kKeepalivePing[] = "keepaliv";
 constexpr char kGoAwayPing[] = "goodbye.";
@@ -209,13 +215,14 @@ void Connection::Start() {
   CheckBy(deadline_);
   if (context_.options.tls_context == nullptr) {
     bytes_ = transport::MakePlainStream(socket_);
-    return context_.options.on_http1 == nullptr ? StartSession("") : Sniff();
+    if (context_.options.methods == nullptr) return StartHttp1("");
+    return context_.options.start_http1 == nullptr ? StartSession("") : Sniff();
   }
   if (!enter(&loop_.handshakes(), &handshake_place_, transport::kTooManyHandshakes)) {
     return Close(CloseCause::kMadeWay);
   }
   tls_context_ = context_.options.tls_context();
-  const bool both = context_.options.on_http1 != nullptr;
+  const bool both = context_.options.start_http1 != nullptr;
   bytes_ = transport::MakeTlsStream(
       socket_, tls_context_.get(),
       both ? transport::AlpnOffer::kHttp2AndHttp1 : transport::AlpnOffer::kHttp2);
@@ -246,11 +253,11 @@ void Connection::Handshake() {
   peer->certificate = bytes_->CertificateName();
   peer_ = std::move(peer);
   if (bytes_->protocol() == kHttp2Name) return StartSession("");
-  if (context_.options.on_http1 == nullptr) {
+  if (context_.options.start_http1 == nullptr) {
     return FailHandshake("the client did not offer HTTP/2 (ALPN)");
   }
   if (bytes_->protocol().empty()) return Sniff();
-  HandOver("");
+  StartHttp1("");
 }
 
 bool Connection::IsTrusted() const {
@@ -279,25 +286,23 @@ void Connection::Sniff() {
   }
   sniffed_.append(bytes.data(), bytes.size());
   const absl::string_view begin = absl::string_view(sniffed_).substr(0, kPrefaceVerb.size());
-  if (!absl::StartsWith(kPrefaceVerb, begin)) return HandOver(std::exchange(sniffed_, ""));
+  if (!absl::StartsWith(kPrefaceVerb, begin)) return StartHttp1(std::exchange(sniffed_, ""));
   if (begin.size() < kPrefaceVerb.size()) return Sniff();
   StartSession(std::exchange(sniffed_, ""));
 }
 
-void Connection::HandOver(std::string received) {
+void Connection::StartHttp1(std::string received) {
   const auto self = shared_from_this();
-  // The new owner may have looked at its connections for the last time before it has this one.
   if (!IsTrusted()) return Close(CloseCause::kRevoked);
-  state_ = State::kClosed;
-  Leave(CloseCause::kHttp1);
-  DoorMetrics& metrics = *context_.options.metrics;
-  metrics.OnRead(received.size());
-  context_.options.on_http1(
-      AcceptedSocket(descriptor_.release(), peer_->name, peer_->key),
-      metrics.CountHttp1(
-          std::move(bytes_), context_.options.tls_context != nullptr,
-          [&context = context_, peer = peer_] { SayFlood(&context, *peer, Flood::kEmptyRecords); }),
-      std::move(received));
+  state_ = State::kHttp1;
+  loop_.timers().Clear(this);
+  Count(Protocol::kHttp1);
+  context_.sessions.fetch_add(1, std::memory_order_relaxed);
+  context_.options.metrics->OnRead(received.size());
+  setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &kHttp1SendBuffer, sizeof(kHttp1SendBuffer));
+  sniffed_ = std::move(received);
+  http1_ = context_.options.start_http1(this, *peer_);
+  http1_->Start();
 }
 
 void Connection::StartSession(absl::string_view received) {
@@ -333,6 +338,10 @@ void Connection::Close(CloseCause cause) {
   EndStreams();
   Leave(cause_);
   memory_->Give(std::exchange(out_bytes_, 0));
+  if (const auto http1 = std::exchange(http1_, nullptr)) {
+    context_.sessions.fetch_sub(1, std::memory_order_relaxed);
+    http1->OnClosed();
+  }
   bytes_.reset();
   error_code ignored;
   descriptor_.close(ignored);
@@ -405,6 +414,7 @@ void Connection::BeginLinger(CloseCause cause) {
 
 void Connection::BeginGoAway(CloseCause cause) {
   if (go_away_ != GoAway::kNot || state_ == State::kLingering || state_ == State::kClosed) return;
+  if (state_ == State::kHttp1) return;  // its answers say so
   if (session_ == nullptr) {
     if (state_ == State::kSniffing && cause == CloseCause::kDrain) return Sniff();
     return Close(cause);
@@ -421,9 +431,10 @@ void Connection::BeginGoAway(CloseCause cause) {
 }
 
 void Connection::Recheck() {
+  const auto self = shared_from_this();
+  if (state_ == State::kHttp1) return http1_->Recheck(IsTrusted());
   // A handshake's end looks for itself.
   if (state_ != State::kOpen && state_ != State::kSniffing) return;
-  const auto self = shared_from_this();
   const bool trusted = IsTrusted();
   is_revoked_ = !trusted;
   // The end of one stream may end others.
@@ -443,6 +454,11 @@ void Connection::RefuseRest() {
   for (const int32_t id : ids) {
     if (Stream* const stream = Find(id)) stream->RefuseRest();
   }
+}
+
+void Connection::StopHttp1() {
+  const auto self = shared_from_this();
+  if (state_ == State::kHttp1) http1_->BeginStop();
 }
 
 void Connection::FinishGoAway() {
@@ -578,13 +594,15 @@ void Connection::ReadOn() {
 void Connection::OnReady() {
   if (state_ == State::kHandshake) return HandshakeInTurn();
   if (state_ == State::kSniffing) return Sniff();
+  if (state_ == State::kHttp1 && !http1_reads_) return;
   if (in_turn_ || !loop_.MayReadNow({peer_->key, last_caller_})) return ReadInTurn();
   ReadSome();
 }
 
 absl::Span<char> Connection::ReadBuffer() {
   const absl::Span<char> buffer = loop_.read_buffer();
-  return context_.options.allow_compression ? buffer.first(kPackedReadBytes) : buffer;
+  const bool is_packed = context_.options.allow_compression && state_ != State::kHttp1;
+  return is_packed ? buffer.first(kPackedReadBytes) : buffer;
 }
 
 absl::string_view Connection::ReadNow() {
@@ -605,13 +623,18 @@ absl::string_view Connection::ReadNow() {
       AwaitWritable();
       break;
     case ByteStream::Outcome::kEnd:
-      Close(CloseCause::kPeer);
+      if (std::exchange(http1_reads_, false)) {  // the client may still take its answer
+        http1_->OnRead(/*ok=*/false, {});
+      } else {
+        Close(CloseCause::kPeer);
+      }
       break;
   }
   return {};
 }
 
 void Connection::ReadSome() {
+  if (state_ == State::kHttp1) return ReadForHttp1();
   for (int i = 0; i < kReadsPerTurn; ++i) {
     const absl::string_view bytes = ReadNow();
     if (bytes.empty()) return;
@@ -629,7 +652,7 @@ void Connection::ReadInTurn() {
   loop_.RunInTurn({peer_->key, last_caller_}, [self = shared_from_this()] {
     self->in_turn_ = false;
     self->loop_.NoteBehind(false);
-    if (self->state_ == State::kOpen || self->state_ == State::kLingering) self->ReadSome();
+    if (self->state_ != State::kClosed) self->ReadSome();
   });
   in_turn_ = true;
   loop_.NoteBehind(true);
@@ -915,8 +938,7 @@ bool Connection::WriteOut(absl::string_view bytes, size_t* written) {
       Close(CloseCause::kPeer);
     } else {
       // TLS may have to read the rest of a message of its own before it writes.
-      AwaitWritable(result.outcome == ByteStream::Outcome::kWantsRead ? Descriptor::wait_read
-                                                                      : Descriptor::wait_write);
+      AwaitWritable(result.outcome);
     }
     break;
   }
@@ -992,18 +1014,96 @@ void Connection::CallFlushed(bool ok) {
   }
 }
 
-void Connection::AwaitWritable(Descriptor::wait_type event) {
+void Connection::AwaitWritable(ByteStream::Outcome outcome) {
   if (writing_ || state_ == State::kClosed) return;
   writing_ = true;
+  const Descriptor::wait_type event =
+      outcome == ByteStream::Outcome::kWantsRead ? Descriptor::wait_read : Descriptor::wait_write;
   descriptor_.async_wait(event, [self = shared_from_this()](error_code error) {
     Loop::Turn turn(&self->loop_);
     self->writing_ = false;
     if (error || self->state_ == State::kClosed) return;
     if (self->state_ == State::kHandshake) return self->HandshakeInTurn();
     if (self->state_ == State::kSniffing) return self->Sniff();
+    if (self->state_ == State::kHttp1) return self->WriteOnForHttp1();
     self->WriteSoon();
     self->ReadOn();
   });
+}
+
+// HTTP/1.1.
+
+void Connection::Read(const void* caller) {
+  http1_reads_ = true;
+  last_caller_ = caller;
+  if (sniffed_.empty() && !bytes_->MayHoldMore()) return AwaitReadable();
+  ReadInTurn();
+}
+
+void Connection::ReadForHttp1() {
+  if (!http1_reads_) return;
+  const auto self = shared_from_this();
+  if (!sniffed_.empty()) {
+    http1_reads_ = false;
+    return http1_->OnRead(/*ok=*/true, std::exchange(sniffed_, std::string()));
+  }
+  const absl::string_view bytes = ReadNow();
+  if (bytes.empty()) return;
+  http1_reads_ = false;
+  context_.options.metrics->OnRead(bytes.size());
+  http1_->OnRead(/*ok=*/true, bytes);
+}
+
+SessionHost::Sent Connection::Write(absl::string_view first, absl::string_view second) {
+  http1_first_ = first;
+  http1_second_ = second;
+  if (!first.empty() && !second.empty() && first.size() + second.size() <= kGatheredBytes) {
+    out_ = absl::StrCat(first, second);
+    http1_first_ = out_;
+    http1_second_ = {};
+  }
+  const ByteStream::Outcome outcome = WriteForHttp1();
+  if (outcome == ByteStream::Outcome::kDone) return Sent::kAll;
+  if (outcome == ByteStream::Outcome::kEnd) {
+    loop_.Post([self = shared_from_this()] {
+      if (self->state_ == State::kHttp1) self->http1_->OnWritten(/*ok=*/false);
+    });
+  } else {
+    AwaitWritable(outcome);
+  }
+  return Sent::kLater;
+}
+
+ByteStream::Outcome Connection::WriteForHttp1() {
+  for (size_t written = 0; !http1_first_.empty() || !http1_second_.empty();) {
+    if (written >= kGatheredBytes) return ByteStream::Outcome::kWantsWrite;  // others come first
+    absl::string_view& part = http1_first_.empty() ? http1_second_ : http1_first_;
+    const ByteStream::Result result = bytes_->Write(part.substr(0, kGatheredBytes));
+    if (result.outcome != ByteStream::Outcome::kDone) return result.outcome;
+    context_.options.metrics->OnWritten(result.bytes);
+    part.remove_prefix(result.bytes);
+    written += result.bytes;
+  }
+  std::string().swap(out_);
+  return ByteStream::Outcome::kDone;
+}
+
+void Connection::WriteOnForHttp1() {
+  if (http1_reads_ && !reading_) ReadInTurn();  // TLS had to write before it reads
+  if (http1_first_.empty() && http1_second_.empty()) return;
+  const ByteStream::Outcome outcome = WriteForHttp1();
+  if (outcome == ByteStream::Outcome::kDone || outcome == ByteStream::Outcome::kEnd) {
+    http1_first_ = http1_second_ = {};
+    return http1_->OnWritten(outcome == ByteStream::Outcome::kDone);
+  }
+  AwaitWritable(outcome);
+}
+
+void Connection::End(CloseCause cause, bool reset) {
+  if (state_ == State::kClosed) return;
+  const linger at_once{1, 0};
+  if (reset) setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  Close(cause);
 }
 
 }  // namespace sru::server::door

@@ -1,5 +1,5 @@
-// Connection: a socket, TLS, an HTTP/2 session of nghttp2, and the streams on it. It lives on one
-// loop.
+// Connection: a socket, TLS, and what is spoken on it: HTTP/2, by a session of nghttp2 with its
+// streams, or HTTP/1.1, by a Session that it is the host of. It lives on one loop.
 //
 // Reading. What arrives is read in portions of 16 KiB into a buffer of the loop, so a connection
 // that is idle holds none. Where more waits than a portion, callers take turns, not connections: a
@@ -29,6 +29,7 @@
 #include "server/door/door_context.h"
 #include "server/door/flood_guard.h"
 #include "server/door/frame_filter.h"
+#include "server/door/session.h"
 #include "server/door/stream.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/byte_stream.h"
@@ -43,6 +44,7 @@ using transport::ConnectionTable;
 
 class Connection final : public std::enable_shared_from_this<Connection>,
                          public transport::TableMember,
+                         private SessionHost,
                          private transport::Writer,
                          private transport::Timer {
  public:
@@ -69,6 +71,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void Recheck();
   // Answers the calls whose messages have not come whole: another server is to be asked.
   void RefuseRest();
+  // Session::BeginStop() of one that it is the host of.
+  void StopHttp1();
   // Closes the connection at once. Its owner may drop it. A reason is counted.
   void Close(CloseCause cause);
 
@@ -120,7 +124,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   }
 
  private:
-  enum class State { kHandshake, kSniffing, kOpen, kLingering, kClosed };
+  // kOpen and kLingering are of HTTP/2.
+  enum class State { kHandshake, kSniffing, kHttp1, kOpen, kLingering, kClosed };
   enum class GoAway { kNot, kAnnounced, kFinal };
   using Descriptor = boost::asio::posix::stream_descriptor;
 
@@ -146,6 +151,12 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void WriteNow() override;
   // Timer:
   void OnTimer(SteadyTime now) override;
+  // SessionHost:
+  void Read(const void* caller) override;
+  Sent Write(absl::string_view first, absl::string_view second) override;
+  void EndSending() override { bytes_->EndSending(); }
+  void SetIdle(bool idle) override { place_.set_idle(idle); }
+  void End(CloseCause cause, bool reset) override;
 
   // A step of the TLS handshake. Addresses take turns.
   void HandshakeInTurn();
@@ -154,8 +165,14 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void Sniff();
   // Speaks HTTP/2. `received` has been read already.
   void StartSession(absl::string_view received);
-  // Gives the connection to who speaks HTTP/1.1.
-  void HandOver(std::string received);
+  // Speaks HTTP/1.1. `received` has been read already.
+  void StartHttp1(std::string received);
+  // Reads what http1_ waits for.
+  void ReadForHttp1();
+  // Writes what http1_ has given, a portion of it; kWantsWrite if there is more.
+  ByteStream::Outcome WriteForHttp1();
+  // Goes on with that.
+  void WriteOnForHttp1();
   // Counts the connection as one of this protocol, and no more as one of another.
   void Count(Protocol protocol);
   // Leaves all that the connection is listed in, and its owner.
@@ -165,7 +182,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // began.
   bool IsTrusted() const;
   void AwaitReadable();
-  void AwaitWritable(Descriptor::wait_type event = Descriptor::wait_write);
+  // What TLS writes may have to read first.
+  void AwaitWritable(ByteStream::Outcome outcome = ByteStream::Outcome::kWantsWrite);
   // Goes on after a time in which nothing was read: the stream may hold bytes that the socket no
   // longer has.
   void ReadOn();
@@ -209,11 +227,12 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   std::shared_ptr<ssl_ctx_st> tls_context_;
   std::unique_ptr<ByteStream> bytes_;
   nghttp2_session* session_ = nullptr;
+  std::shared_ptr<Session> http1_;
   transport::TablePlace place_;
   transport::TablePlace handshake_place_;
 
   State state_ = State::kHandshake;
-  std::string sniffed_;
+  std::string sniffed_;  // read before it is known who speaks, and not used yet
   prometheus::Gauge* counted_ = nullptr;
   CloseCause cause_ = CloseCause::kPeer;  // of what has begun
   bool reading_ = false;                  // waits until it can be read
@@ -241,7 +260,11 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   int64_t answer_bytes_ = 0;  // of TakeForAnswer()
   std::vector<Stream*> to_flush_;
 
-  std::string out_;        // framed, and not taken by the socket
+  bool http1_reads_ = false;       // http1_ waits for bytes
+  absl::string_view http1_first_;  // what is left of what it writes
+  absl::string_view http1_second_;
+
+  std::string out_;        // framed, and not taken by the socket; or a copy for http1_
   size_t out_begin_ = 0;   // of what is left
   int64_t out_bytes_ = 0;  // of it, taken from memory_
   SteadyTime blocked_since_ = SteadyTime::max();

@@ -19,8 +19,8 @@
 #include "server/calls/method.h"
 #include "server/door/door_metrics.h"
 #include "server/door/memory_count.h"
+#include "server/door/session.h"
 #include "server/transport/accepted_socket.h"
-#include "server/transport/byte_stream.h"
 #include "server/transport/call_check.h"
 #include "server/transport/connection_table.h"
 #include "server/transport/security_options.h"
@@ -29,8 +29,15 @@ struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
 namespace sru::server::door {
 
+// Who is at the other end of a connection.
+struct PeerInfo {
+  std::string name;  // in gRPC's form
+  transport::AddressKey key{};
+  std::string certificate;  // OwnerOf() it; "" if the peer has shown none
+};
+
 struct DoorOptions {
-  // Both must outlive the door.
+  // Both must outlive the door. Without methods every connection speaks HTTP/1.1.
   const calls::MethodTable* methods = nullptr;
   DoorMetrics* metrics = nullptr;
   // Makes the call of a path that no row has.
@@ -47,11 +54,8 @@ struct DoorOptions {
   // Makes the handler of a request over HTTP/2 that is no gRPC call. Null: it is answered with a
   // status that says so.
   std::function<calls::HttpHandler*(calls::HttpExchange* exchange)> start_http;
-  // Takes over a connection that speaks HTTP/1.1: `bytes` reads and writes it, `received` is what
-  // was read of it. Null: it is closed.
-  std::function<void(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
-                     std::string received)>
-      on_http1;
+  // Makes the session of a connection that speaks HTTP/1.1, on its loop. Null: it is closed.
+  std::function<std::shared_ptr<Session>(SessionHost* host, const PeerInfo& peer)> start_http1;
   // Turns TLS on: gives the context for a connection that has just come.
   std::function<std::shared_ptr<ssl_ctx_st>()> tls_context;
   // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection
@@ -93,7 +97,8 @@ struct DoorContext {
   // Answers that were given and have not left, and those that were given up.
   std::atomic<int64_t> unsent{0};
   std::atomic<int64_t> not_taken{0};
-  std::atomic<int64_t> streams{0};  // that are open, or whose calls have not ended
+  std::atomic<int64_t> streams{0};   // that are open, or whose calls have not ended
+  std::atomic<int64_t> sessions{0};  // of HTTP/1.1
   // Connections that were asked to go elsewhere, and may still send calls.
   std::atomic<int64_t> announced{0};
   std::atomic<bool> draining{false};

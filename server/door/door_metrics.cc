@@ -10,52 +10,13 @@ namespace sru::server::door {
 namespace {
 
 using transport::AddCounter;
-using transport::ByteStream;
-
-class CountedStream final : public ByteStream {
- public:
-  CountedStream(std::unique_ptr<ByteStream> bytes, DoorMetrics* metrics, prometheus::Gauge* open,
-                std::function<void()> on_flood)
-      : bytes_(std::move(bytes)), metrics_(*metrics), open_(*open), on_flood_(std::move(on_flood)) {
-    open_.Increment();
-  }
-  ~CountedStream() override { open_.Decrement(); }
-
-  std::string CertificateName() const override { return bytes_->CertificateName(); }
-  bool IsTrustedBy(ssl_ctx_st* context) const override { return bytes_->IsTrustedBy(context); }
-  Result Read(absl::Span<char> buffer) override {
-    const Result result = bytes_->Read(buffer);
-    metrics_.OnRead(result.bytes);
-    const int empty = bytes_->TakeEmptyRecords();
-    if (empty == 0 || floods_.Note(Flood::kEmptyRecords, transport::ClockNow(), empty)) {
-      return result;
-    }
-    if (on_flood_ != nullptr) std::exchange(on_flood_, nullptr)();
-    return {Outcome::kEnd};
-  }
-  bool MayHoldMore() const override { return bytes_->MayHoldMore(); }
-  Result Write(absl::string_view bytes) override {
-    const Result result = bytes_->Write(bytes);
-    metrics_.OnWritten(result.bytes);
-    return result;
-  }
-  void EndSending() override { bytes_->EndSending(); }
-
- private:
-  const std::unique_ptr<ByteStream> bytes_;
-  DoorMetrics& metrics_;
-  prometheus::Gauge& open_;
-  std::function<void()> on_flood_;
-  FloodGuard floods_;
-};
-
 }  // namespace
 
 DoorMetrics::DoorMetrics(prometheus::Registry* registry)
     : closed_(registry, "sru_door_connections_closed_total",
               "Connections that ended: peer, handshake, protocol (not HTTP/2), too_slow, "
               "not_taken (--send_timeout_s), flood, made_way (for another one), age, "
-              "drain, revoked (certificate), http1 (continued as HTTP/1.1).",
+              "drain, revoked (certificate), answered (HTTP/1.1, after its last answer).",
               "cause", kCloseCauseNames),
       streams_(AddCounter(registry, "sru_door_streams_total",
                           "HTTP/2 streams that clients have opened.")),
@@ -109,12 +70,6 @@ transport::LoopWatch DoorMetrics::Watch() {
     };
   };
   return {observe_in(lag_), observe_in(turns_)};
-}
-
-std::unique_ptr<ByteStream> DoorMetrics::CountHttp1(std::unique_ptr<ByteStream> bytes, bool tls,
-                                                    std::function<void()> on_flood) {
-  return std::make_unique<CountedStream>(std::move(bytes), this,
-                                         &Connections(tls, Protocol::kHttp1), std::move(on_flood));
 }
 
 void DoorMetrics::OnReset(bool by_client, uint32_t code) {

@@ -32,12 +32,13 @@ enum class CloseCause {
   kAge,
   kDrain,
   kRevoked,  // the client's certificate is no longer accepted
-  kHttp1     // it goes on as a connection of the HTTP server
+  kAnswered  // over HTTP/1.1: after the answer that was said to be the last
 };
 inline constexpr const char* kCloseCauseNames[] = {"peer",      "handshake", "protocol", "too_slow",
                                                    "not_taken", "flood",     "made_way", "age",
-                                                   "drain",     "revoked",   "http1"};
-static_assert(std::size(kCloseCauseNames) == size_t{1} + static_cast<size_t>(CloseCause::kHttp1));
+                                                   "drain",     "revoked",   "answered"};
+static_assert(std::size(kCloseCauseNames) ==
+              size_t{1} + static_cast<size_t>(CloseCause::kAnswered));
 
 // The protocol of a connection.
 enum class Protocol { kNotBegun, kHttp1, kHttp2 };
@@ -59,10 +60,6 @@ class DoorMetrics {
   void OnFlood(Flood flood) { floods_.Count(flood); }
   void OnRead(size_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
   void OnWritten(size_t bytes) { written_bytes_.Increment(static_cast<double>(bytes)); }
-  // The same bytes, as those of an open connection of HTTP/1.1: what is read and written of them is
-  // counted. They end with a flood of records without data, and `on_flood` runs.
-  std::unique_ptr<transport::ByteStream> CountHttp1(std::unique_ptr<transport::ByteStream> bytes,
-                                                    bool tls, std::function<void()> on_flood);
   void OnGoAway() { go_aways_.Increment(); }
   // For the loops, which must not outlive this.
   transport::LoopWatch Watch();

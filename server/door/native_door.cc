@@ -23,6 +23,8 @@ constexpr int64_t kOpenPart = 8;
 constexpr int64_t kOpenParts = 4;
 // How long connections may take to notice that they are to go.
 constexpr absl::Duration kNoticeTimeout = absl::Seconds(1);
+// The time for answers over HTTP/1.1 that are being written when the door is shut.
+constexpr absl::Duration kHttp1Grace = absl::Milliseconds(500);
 
 // Waits for something that has no signal, as it is waited for once; false after `timeout`.
 template <typename Done>
@@ -100,6 +102,10 @@ void NativeDoor::Shelf::Recheck() {
   }
 }
 
+void NativeDoor::Shelf::StopHttp1() {
+  for (const auto& connection : All()) connection->StopHttp1();
+}
+
 void NativeDoor::Shelf::CloseAll() {
   closed_ = true;
   for (const auto& connection : All()) connection->Close(CloseCause::kDrain);
@@ -117,7 +123,8 @@ absl::StatusOr<std::unique_ptr<NativeDoor>> NativeDoor::Open(absl::string_view f
       new NativeDoor(std::move(address), std::move(options), loops, memory));
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = transport::Acceptor::Create(
       *std::move(sockets), door->address_.ToString(),
-      [door = door.get()](int fd, const sockaddr_storage& from) { door->OnConnection(fd, from); });
+      [door = door.get()](int fd, const sockaddr_storage& from) { door->OnConnection(fd, from); },
+      [door = door.get()] { door->context_.connections.MakeRoom(); });
   if (!acceptor.ok()) return acceptor.status();
   door->acceptor_ = *std::move(acceptor);
   return door;
@@ -182,6 +189,8 @@ bool NativeDoor::WaitUntilSent(absl::Duration timeout) const {
 
 void NativeDoor::Shutdown(absl::Duration grace) {
   if (!context_.draining) BeginDrain();
+  OnEachLoop(&Shelf::StopHttp1);
+  Await(kHttp1Grace, [this] { return context_.sessions.load() == 0; });
   Await(grace, [this] { return OpenOnShelves() == 0; });
   OnEachLoop(&Shelf::CloseAll);
   // Calls learn that their callers are gone, and end; the loops forget what they were to do with

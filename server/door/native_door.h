@@ -60,7 +60,8 @@ class NativeDoor final : public GrpcPort {
   bool WaitUntilSent(absl::Duration timeout) const override;
   void Shutdown(absl::Duration grace) override;
 
-  int64_t num_connections() const { return OpenOnShelves(); }
+  // But for those of HTTP/1.1.
+  int64_t num_connections() const { return OpenOnShelves() - context_.sessions.load(); }
   int64_t num_unsent() const { return context_.unsent.load(std::memory_order_relaxed); }
   int64_t num_not_taken() const { return context_.not_taken.load(std::memory_order_relaxed); }
 
@@ -78,6 +79,7 @@ class NativeDoor final : public GrpcPort {
     void BeginDrain();
     void RefuseRest();
     void Recheck();
+    void StopHttp1();
     void CloseAll();
 
    private:

@@ -1153,6 +1153,31 @@ class PuppetHttp final : public calls::HttpHandler {
   PuppetCall::Log& log_;
 };
 
+// A session of HTTP/1.1 that logs what it reads, and how it ends.
+class PuppetHttp1 final : public Session {
+ public:
+  // Answers what it reads first, and ends; or reads on.
+  PuppetHttp1(PuppetCall::Log* log, SessionHost* host, bool answers)
+      : log_(*log), host_(*host), answers_(answers) {}
+  void Start() override { host_.Read(this); }
+  void OnRead(bool ok, absl::string_view data) override {
+    if (!ok) return host_.End(CloseCause::kPeer, /*reset=*/false);
+    log_.Add(absl::StrCat("http1 ", data));
+    if (!answers_) return host_.Read(this);
+    host_.Write("HTTP/1.1 200 OK\r\n", "");
+    host_.End(CloseCause::kAnswered, /*reset=*/false);
+  }
+  void OnWritten(bool /*ok*/) override {}
+  void Recheck(bool /*trusted*/) override {}
+  void BeginStop() override {}
+  void OnClosed() override { log_.Add("http1 ended"); }
+
+ private:
+  PuppetCall::Log& log_;
+  SessionHost& host_;
+  const bool answers_;
+};
+
 class NativeDoorHttpTest : public NativeDoorTest {
  protected:
   NativeDoorHttpTest() {
@@ -1160,10 +1185,8 @@ class NativeDoorHttpTest : public NativeDoorTest {
       exchange->OnChecked(accepts_, max_body_);
       return new PuppetHttp(&log_, exchange);
     };
-    options_.on_http1 = [this](AcceptedSocket /*socket*/, std::unique_ptr<ByteStream> bytes,
-                               std::string received) {
-      log_.Add(absl::StrCat("http1 ", received));
-      bytes->Write("HTTP/1.1 200 OK\r\n");
+    options_.start_http1 = [this](SessionHost* host, const PeerInfo& /*peer*/) {
+      return std::make_shared<PuppetHttp1>(&log_, host, http1_answers_);
     };
   }
   calls::HttpExchange& Exchange() { return static_cast<calls::HttpExchange&>(log_.Await()); }
@@ -1182,6 +1205,7 @@ class NativeDoorHttpTest : public NativeDoorTest {
   }
   std::atomic<bool> accepts_{true};
   std::atomic<size_t> max_body_{1000000};
+  bool http1_answers_ = true;
 };
 
 TEST_F(NativeDoorHttpTest, ARequestIsAnsweredHoweverItsBodyIsCut) {
@@ -1419,25 +1443,24 @@ TEST_F(NativeDoorHttpTest, ADrainAnswersWhatHasComeBeforeTheDoorHasLooked) {
   drain.join();
 }
 
-// Each goes to the loop that has fewest, whose connections of HTTP/1.1 count.
-TEST_F(NativeDoorHttpTest, ConnectionsThatAreHandedOverCount) {
+// Each goes to the loop that has fewest.
+TEST_F(NativeDoorHttpTest, ConnectionsOfHttp1Count) {
   std::atomic<int> on_first{0};
   std::atomic<int> all{0};
-  options_.on_http1 = [&](const AcceptedSocket&, std::unique_ptr<ByteStream>, const std::string&) {
-    for (const auto& loop : loops_.loops()) {
-      if (!loop->IsThisThread()) continue;
-      if (loop == loops_.loops()[0]) ++on_first;
-      loop->CountConnection(1);  // as the server that it is handed to
-    }
+  options_.start_http1 = [&](SessionHost* host, const PeerInfo& /*peer*/) {
+    if (loops_.loops()[0]->IsThisThread()) ++on_first;
     ++all;
+    return std::make_shared<PuppetHttp1>(&log_, host, /*answers=*/false);
   };
   Serve();
+  std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 1; i <= 8; ++i) {
-    RawClient client(port(), /*begins=*/false);
-    client.Send("GET / HTTP/1.1\r\n");
+    clients.push_back(std::make_unique<RawClient>(port(), /*begins=*/false));
+    clients.back()->Send("GET / HTTP/1.1\r\n");
     ASSERT_TRUE(PollUntil([&] { return all == i; }));
   }
   EXPECT_EQ(on_first, 4);
+  EXPECT_EQ(door_->num_connections(), 0) << "those of HTTP/1.1 are counted apart";
 }
 
 TEST_F(NativeDoorHttpTest, TheFirstBytesTellWhoSpeaksHttp1) {
@@ -1448,7 +1471,7 @@ TEST_F(NativeDoorHttpTest, TheFirstBytesTellWhoSpeaksHttp1) {
     if (request.size() < 4) client.Send("X /\r\n");  // together or apart
     EXPECT_TRUE(PollUntil([&] {
       const std::vector<std::string> events = log_.all();
-      return !events.empty() && absl::StartsWith(events.back(), "http1 " + request);
+      return events.size() > 1 && absl::StartsWith(events[events.size() - 2], "http1 " + request);
     })) << request;
     EXPECT_TRUE(client.ReadClose());
   }
@@ -1830,12 +1853,7 @@ TEST_F(NativeDoorTlsTest, NoCallBeginsOnceTheCertificateIsRevoked) {
 // Each costs the server the next key. They are few, and end no connection then.
 TEST_F(NativeDoorTlsTest, RecordsWithoutDataAreAFloodWhenTheyAreMany) {
   signal(SIGPIPE, SIG_IGN);
-  options_.on_http1 = [this](AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
-                             std::string /*received*/) {
-    std::array<char, 100> buffer;
-    while (bytes->Read(absl::MakeSpan(buffer)).outcome != ByteStream::Outcome::kEnd) usleep(100);
-    log_.Add(absl::StrCat("http1 ended", socket.fd() < 0 ? " early" : ""));
-  };
+  http1_answers_ = false;
   Serve();
   RawClient client(port(), /*begins=*/true, client_.get());
   client.UpdateKeys(20);

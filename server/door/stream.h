@@ -38,13 +38,6 @@ using transport::SteadyTime;
 
 class Connection;
 
-// Who is at the other end of a connection.
-struct PeerInfo {
-  std::string name;  // in gRPC's form
-  transport::AddressKey key{};
-  std::string certificate;  // OwnerOf() it; "" if the peer has shown none
-};
-
 struct AllStreams;
 struct WaitingStreams;
 struct UnsentStreams;

@@ -14,6 +14,9 @@
 #include "server/http/answer_fields.h"
 
 namespace sru::server::http {
+
+using door::CloseCause;
+
 namespace {
 
 // How much of an answer in parts may wait to be sent.
@@ -176,14 +179,16 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
   std::function<void(bool)> written_ ABSL_GUARDED_BY(mutex_);  // of a part that is not sent yet
 };
 
-HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::string peer,
-                               Owner* owner)
+HttpConnection::HttpConnection(door::SessionHost* host, const door::PeerInfo& peer, Owner* owner)
     : owner_(*owner),
       jobs_(owner->jobs()),
-      transport_(std::move(transport)),
-      peer_(std::move(peer)),
+      host_(*host),
+      peer_(peer.name),
+      certificate_(peer.certificate),
       parser_(owner->options().limits.max_header_bytes, owner->options().limits.max_body_bytes),
-      too_old_at_(In(owner->options().limits.max_age)) {}
+      too_old_at_(In(owner->options().limits.max_age)) {
+  body_place_.key = peer.key;
+}
 
 HttpConnection::~HttpConnection() { ReleaseBody(); }
 
@@ -200,15 +205,8 @@ void HttpConnection::OnTimer(SteadyTime now) {
   OnDeadline();
 }
 
-void HttpConnection::MakeWay() {
-  if (const std::shared_ptr<HttpJobs> jobs = jobs_.lock()) {
-    jobs->Post([self = shared_from_this()] { self->Close(/*reset=*/true); });
-  }
-}
-
-void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
-  if (closed_) return;
-  bool accepted = tls_context == nullptr || transport_->IsTrustedBy(tls_context);
+void HttpConnection::Recheck(bool trusted) {
+  bool accepted = trusted;
   // An answer that has not begun may become one in parts.
   const bool begins = stage_ == Stage::kBody || stage_ == Stage::kHandling;
   if (accepted && (begins || stage_ == Stage::kParts)) {
@@ -218,10 +216,11 @@ void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
     is_refused_ = refusal != nullptr;
     accepted = begins || !is_refused_;
   }
-  if (!accepted) Close(/*reset=*/true);
+  if (!accepted) Close(CloseCause::kRevoked, /*reset=*/true);
 }
 
 void HttpConnection::Start() {
+  body_place_.connection = weak_from_this();
   started_request_ = true;  // the first one has to come within the time of the headers
   EndsIn(owner_.options().limits.header_timeout);
   Process();
@@ -251,13 +250,13 @@ void HttpConnection::OnRead(bool ok, absl::string_view data) {
     if (stage_ == Stage::kBody && !owner_.options().keep_alive) {
       return Dispatch(SlowBody());
     }
-    if (!close_after_ && stage_ == Stage::kParts) return Close(/*reset=*/false);
+    if (!close_after_ && stage_ == Stage::kParts) return Close(CloseCause::kPeer, /*reset=*/false);
     if (stage_ == Stage::kHandling) AwaitHandler();
     return Process();
   }
   if (stage_ == Stage::kClosing) {
     ignored_bytes_ += data.size();
-    if (ignored_bytes_ > kMaxIgnoredBytes) return Close(/*reset=*/true);
+    if (ignored_bytes_ > kMaxIgnoredBytes) return Close(CloseCause::kNotTaken, /*reset=*/true);
     return Process();
   }
   in_.append(data.data(), data.size());
@@ -284,10 +283,13 @@ void HttpConnection::Process() {
   }
   const bool is_answering =
       stage_ == Stage::kHandling || stage_ == Stage::kWriting || stage_ == Stage::kParts;
-  if (peer_closed_ && !is_answering) return Close(/*reset=*/false);
+  if (peer_closed_ && !is_answering) {
+    return Close(stage_ == Stage::kClosing ? CloseCause::kAnswered : CloseCause::kPeer,
+                 /*reset=*/false);
+  }
   if (reading_ || peer_closed_ || !WantsToRead()) return;
   reading_ = true;
-  transport_->Read(turn_key(), shared_from_this());
+  host_.Read(caller_);
 }
 
 bool HttpConnection::Step(absl::string_view* in) {
@@ -328,7 +330,7 @@ void HttpConnection::OnHeader() {
   PageRequest& request = parser_.request();
   SetRequestId(&request);
   request.peer = peer_;
-  request.certificate = transport_->CertificateName();
+  request.certificate = certificate_;
   is_head_ = request.method == "HEAD";
   complete_ = length == 0 && !parser_.chunked();
   close_after_ = !options.keep_alive || !parser_.keep_alive();
@@ -363,7 +365,7 @@ void HttpConnection::OnHeader() {
   if (!parser_.expects_continue() || parser_.is_http_1_0()) return;
   // Nothing else is being written, and these few bytes fit into the kernel's buffer.
   head_ = kContinue;
-  sends_ = transport_->Write(head_, {}, shared_from_this()) == HttpTransport::Sent::kLater;
+  sends_ = host_.Write(head_, {}) == door::SessionHost::Sent::kLater;
   if (!sends_) head_.clear();
 }
 
@@ -435,7 +437,7 @@ bool HttpConnection::StepRest(absl::string_view* in) {
     case HttpRequestParser::Result::kNeedMore:
       return false;
     case HttpRequestParser::Result::kError:
-      Close(/*reset=*/false);
+      Close(CloseCause::kProtocol, /*reset=*/false);
       return true;
     case HttpRequestParser::Result::kDone:
       break;
@@ -454,7 +456,7 @@ void HttpConnection::Dispatch(absl::StatusOr<absl::Cord> body) {
   request.SetBody(std::move(body));
   call_ = std::make_shared<Call>(std::move(request), weak_from_this(), jobs_);
   stage_ = Stage::kHandling;
-  place_.set_idle(false);
+  host_.SetIdle(false);
   AwaitHandler();
   const std::shared_ptr<Call> call = call_;
   owner_.Handle(call);
@@ -508,7 +510,7 @@ void HttpConnection::Reply(const Call* call, std::shared_ptr<const PageResponse>
 void HttpConnection::Write(std::shared_ptr<const PageResponse> response) {
   owner_.OnAnswer(response->status);
   stage_ = Stage::kWriting;
-  place_.set_idle(true);
+  host_.SetIdle(true);
   response_ = std::move(response);
   EndsIn(owner_.options().limits.answer_timeout);
   if (sends_) return;  // after "100 Continue", which is still on its way
@@ -518,7 +520,7 @@ void HttpConnection::Write(std::shared_ptr<const PageResponse> response) {
 
 void HttpConnection::Send(absl::string_view first, absl::string_view second) {
   sends_ = true;
-  if (transport_->Write(first, second, shared_from_this()) == HttpTransport::Sent::kAll) {
+  if (host_.Write(first, second) == door::SessionHost::Sent::kAll) {
     sends_ = false;
     OnSent();
   }
@@ -527,7 +529,7 @@ void HttpConnection::Send(absl::string_view first, absl::string_view second) {
 void HttpConnection::OnWritten(bool ok) {
   sends_ = false;
   if (closed_) return;
-  if (!ok) return Close(/*reset=*/false);
+  if (!ok) return Close(CloseCause::kPeer, /*reset=*/false);
   if (head_ == kContinue) {
     head_.clear();
     if (stage_ == Stage::kWriting) {
@@ -562,8 +564,10 @@ void HttpConnection::EndRequest() {
   head_.clear();
   if (close_after_ || owner_.draining()) {
     ReleaseBody();
-    transport_->ShutdownSend();
-    if ((owner_.draining() && complete_) || peer_closed_) return Close(/*reset=*/false);
+    host_.EndSending();
+    if ((owner_.draining() && complete_) || peer_closed_) {
+      return Close(CloseCause::kAnswered, /*reset=*/false);
+    }
     // If this closed at once and more data came, the kernel would reset the connection, and the
     // client might lose the answer.
     stage_ = Stage::kClosing;
@@ -595,13 +599,14 @@ void HttpConnection::ReleaseBody() {
 
 void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
   if (closed_ || stage_ != Stage::kHandling || call_.get() != call) return;
-  if (is_refused_ || (peer_closed_ && !close_after_)) return Close(/*reset=*/true);
+  if (is_refused_) return Close(CloseCause::kRevoked, /*reset=*/true);
+  if (peer_closed_ && !close_after_) return Close(CloseCause::kPeer, /*reset=*/true);
   owner_.OnAnswer(head.status);
   // Clients of HTTP/1.0 know no chunks: for them the end of the connection is the end.
   chunked_ = !parser_.is_http_1_0();
   if (!chunked_) close_after_ = true;
   stage_ = Stage::kParts;
-  place_.set_idle(true);
+  host_.SetIdle(true);
   const absl::Duration grace = owner_.options().limits.max_age_grace;
   if (grace != absl::InfiniteDuration() && too_old_at_ != SteadyTime::max()) {
     parts_deadline_ = too_old_at_ + absl::ToChronoNanoseconds(grace);
@@ -647,28 +652,33 @@ void HttpConnection::OnDeadline() {
     return Dispatch(SlowBody());
   }
   const bool in_parts = stage_ == Stage::kParts && deadline_ < parts_deadline_;
-  if (sends_ && (stage_ == Stage::kWriting || in_parts)) {
-    owner_.OnNotTaken(request().path, peer_);
-  }
+  const bool is_taken = !sends_ || (stage_ != Stage::kWriting && !in_parts);
+  if (!is_taken) owner_.OnNotTaken(request().path, peer_);
   const bool idle = stage_ == Stage::kHeader && in_.empty() && !started_request_;
-  Close(/*reset=*/!idle);
+  const bool is_old = is_too_old() && (idle || stage_ == Stage::kParts);
+  const CloseCause cause = !is_taken                   ? CloseCause::kNotTaken
+                           : is_old                    ? CloseCause::kAge
+                           : stage_ == Stage::kClosing ? CloseCause::kAnswered
+                                                       : CloseCause::kTooSlow;
+  Close(cause, /*reset=*/!idle);
 }
 
 void HttpConnection::BeginStop() {
   if (stage_ == Stage::kWriting || stage_ == Stage::kParts || stage_ == Stage::kClosing) return;
-  if (stage_ != Stage::kBody || sends_) return Close(/*reset=*/false);
+  if (stage_ != Stage::kBody || sends_) return Close(CloseCause::kDrain, /*reset=*/false);
   close_after_ = true;
   Dispatch(absl::UnavailableError("the server is shutting down"));
 }
 
-void HttpConnection::Close(bool reset) {
-  if (closed_) return;
+void HttpConnection::Close(CloseCause cause, bool reset) {
+  if (!closed_) host_.End(cause, reset);
+}
+
+void HttpConnection::OnClosed() {
   closed_ = true;
-  const auto self = shared_from_this();
   owner_.timers().Clear(this);
-  transport_->Close(reset);
   ReleaseBody();
-  owner_.OnClosed(this);
+  owner_.OnClosed();
   if (call_ != nullptr) std::exchange(call_, nullptr)->End(/*gone=*/true);
 }
 

@@ -1,6 +1,6 @@
 // HttpConnection: what is said on one connection: requests are read, handed to the handler and
-// answered, one after the other, each part within its time. Knows no sockets (http_transport.h), no
-// threads and no bounds on the number of connections (http_server.h).
+// answered, one after the other, each part within its time. Knows no sockets and no bounds on the
+// number of connections (server/door/connection.h).
 //
 // Used on one thread. Only the HttpCall that a handler gets may be used from any: it posts what
 // it does to that thread.
@@ -20,15 +20,17 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/door/door_context.h"
+#include "server/door/session.h"
 #include "server/http/http_request_parser.h"
 #include "server/http/http_server.h"
-#include "server/http/http_transport.h"
 #include "server/transport/accepted_socket.h"
-#include "server/transport/connection_table.h"
 #include "server/transport/loop.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::http {
+
+class HttpConnection;
 
 // Runs jobs on a connection's thread. Thread-safe.
 class HttpJobs {
@@ -47,7 +49,7 @@ struct BodyPlace {
   std::list<BodyPlace*>::iterator at{};
 };
 
-class HttpConnection final : public transport::TableMember,
+class HttpConnection final : public door::Session,
                              private transport::Timer,
                              public std::enable_shared_from_this<HttpConnection> {
  public:
@@ -75,35 +77,23 @@ class HttpConnection final : public transport::TableMember,
     virtual void ReleaseBody(BodyPlace* place) = 0;
     // Runs the job soon, on the connection's thread. Addresses, and their callers, take turns.
     virtual void RunInTurn(const transport::TurnKey& key, std::function<void()> job) = 0;
-    // The connection is closed.
-    virtual void OnClosed(HttpConnection* connection) = 0;
+    // A connection is closed.
+    virtual void OnClosed() = 0;
   };
 
-  HttpConnection(std::unique_ptr<HttpTransport> transport, std::string peer, Owner* owner);
-  ~HttpConnection();
+  HttpConnection(door::SessionHost* host, const door::PeerInfo& peer, Owner* owner);
+  ~HttpConnection() override;
 
-  void Start();
-  // With `reset`, an answer that the client has not taken yet is dropped.
-  void Close(bool reset);
-  // Other tokens or certificates are in use; `tls_context` is null without TLS.
-  void Recheck(ssl_ctx_st* tls_context);
+  // Session:
+  void Start() override;
+  void OnRead(bool ok, absl::string_view data) override;
+  void OnWritten(bool ok) override;
+  void Recheck(bool trusted) override;
+  void BeginStop() override;
+  void OnClosed() override;
 
-  // From the transport. Not `ok`: the client has closed its side, or the connection is broken.
-  // `data` is valid during the call.
-  void OnRead(bool ok, absl::string_view data);
-  void OnWritten(bool ok);
-
-  // TableMember:
-  void MakeWay() override;
-  // Idle but while a handler has its request and has not answered.
-  transport::TablePlace* place() { return &place_; }
-  BodyPlace* body_place() { return &body_place_; }
   // The body, which has not come whole, has made way: answers the request without it. Thread-safe.
   void OnBodyMadeWay();
-
-  // The server stops: no request comes after that which is being answered. One whose body has not
-  // come whole is answered without it.
-  void BeginStop();
 
   class Call;
 
@@ -120,6 +110,8 @@ class HttpConnection final : public transport::TableMember,
     kClosing,  // answered; the client has to close its side
   };
 
+  // With `reset`, an answer that the client has not taken yet is dropped.
+  void Close(door::CloseCause cause, bool reset);
   // Timer: looks whether a deadline has passed.
   void OnTimer(SteadyTime now) override;
   void OnDeadline();
@@ -165,11 +157,11 @@ class HttpConnection final : public transport::TableMember,
 
   Owner& owner_;
   const std::weak_ptr<HttpJobs> jobs_;
-  const std::unique_ptr<HttpTransport> transport_;
-  const std::string peer_;  // in gRPC's form
+  door::SessionHost& host_;  // of no use once closed_
+  const std::string peer_;   // in gRPC's form
+  const std::string certificate_;
   HttpRequestParser parser_;
   Stage stage_ = Stage::kHeader;
-  transport::TablePlace place_;
   bool closed_ = false;
   bool reading_ = false;
   bool peer_closed_ = false;

@@ -1,14 +1,8 @@
 #include "server/http/http_server.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <list>
@@ -16,8 +10,6 @@
 #include <new>
 #include <set>
 #include <string>
-#include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,37 +17,24 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "prometheus/registry.h"
+#include "server/door/door_metrics.h"
+#include "server/door/memory_count.h"
+#include "server/door/native_door.h"
+#include "server/door/session.h"
 #include "server/http/exchange_call.h"
 #include "server/http/http_connection.h"
-#include "server/http/http_socket.h"
 #include "server/transport/accepted_socket.h"
-#include "server/transport/byte_stream.h"
 #include "server/transport/connection_table.h"
-#include "server/transport/listening_sockets.h"
 #include "server/transport/loop.h"
 
 namespace sru::server::http {
 namespace {
 
-using transport::AcceptedSocket;
 using transport::AddressKey;
-using transport::ByteStream;
 using transport::ConnectionTable;
 using transport::Loop;
 using transport::LoopSet;
-
-// The time for answers that are being written when the server stops.
-constexpr std::chrono::milliseconds kStopGrace(500);
-// Descriptors that are left for the rest of the process, for instance to read a model's files.
-constexpr rlim_t kFilesLeft = 32;
-// How much of an unread answer the kernel keeps. By default it would be megabytes.
-constexpr int kSendBufferBytes = 64 << 10;
-
-bool IsOutOfFiles(int fd) {
-  rlimit limit{};
-  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-         static_cast<rlim_t>(fd) + kFilesLeft >= limit.rlim_cur;
-}
 
 // Runs jobs on a loop, until Stop().
 class Jobs final : public HttpJobs, public std::enable_shared_from_this<Jobs> {
@@ -151,8 +130,6 @@ struct HttpServer::Shared {
   Shared(HttpServer::Options given, HttpServer::Handler given_handler)
       : options(std::move(given)),
         handler(std::move(given_handler)),
-        own_table(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/false),
-        table(options.connections == nullptr ? own_table : *options.connections),
         bodies(options.limits.max_total_body_bytes) {
     exchange_hooks.check_headers = options.check_headers;
     exchange_hooks.handle = [this](const std::shared_ptr<HttpCall>& call) { Handle(call); };
@@ -174,110 +151,37 @@ struct HttpServer::Shared {
     if (digit < answers.size()) answers[digit].fetch_add(1, std::memory_order_relaxed);
   }
 
-  void OnRefused(absl::string_view reason, const std::string& peer) const {
-    if (options.on_refused != nullptr) options.on_refused(reason, peer);
-  }
-
   const HttpServer::Options options;
   const HttpServer::Handler handler;
-  ConnectionTable own_table;
-  ConnectionTable& table;
   BodyTable bodies;
   std::atomic<bool> draining{false};
   std::array<std::atomic<int64_t>, 6> answers{};
   std::atomic<int64_t> not_taken{0};
+  std::atomic<int64_t> connections{0};
   ExchangeHooks exchange_hooks;
 };
 
-// The connections on one loop.
+// What the connections on one loop share.
 class HttpServer::Shelf final : private HttpConnection::Owner {
  public:
   Shelf(Shared* shared, Loop* loop)
       : shared_(*shared), loop_(*loop), jobs_(std::make_shared<Jobs>(loop)) {}
 
   Loop& loop() { return loop_; }
-  // Connections that are open or on their way. Thread-safe, like Post().
-  int64_t size() const { return size_.load() + on_their_way_.load(); }
-  int64_t num_entered() const { return size_.load(); }
-  int64_t num_on_their_way() const { return on_their_way_.load(); }
-  void Post(AcceptedSocket socket) {
-    Count(&on_their_way_, 1);
-    loop_.TakeIn(
-        std::move(socket),
-        [this](AcceptedSocket taken) {
-          Add(std::move(taken), nullptr, "");
-          Count(&on_their_way_, -1);
-        },
-        [this](const std::string& peer) {
-          shared_.OnRefused(transport::kTooManyWaiting, peer);
-          Count(&on_their_way_, -1);
-        });
+  std::shared_ptr<door::Session> Add(door::SessionHost* host, const door::PeerInfo& peer) {
+    Owner* const owner = this;
+    auto connection = std::make_shared<HttpConnection>(host, peer, owner);
+    shared_.connections.fetch_add(1, std::memory_order_relaxed);
+    return connection;
   }
   void StopJobs() { jobs_->Stop(); }
 
-  // The rest is for the loop's thread.
-
-  // Without `bytes`, the connection has just been accepted.
-  void Add(AcceptedSocket socket, std::unique_ptr<ByteStream> bytes, std::string received) {
-    if (stopping_) return;
-    const int fd = socket.fd();
-    if (bytes == nullptr) bytes = transport::MakePlainStream(fd);
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
-    std::unique_ptr<HttpTransport> transport =
-        MakeTransport(&loop_, socket.release(), std::move(bytes), std::move(received));
-    Owner* const owner = this;
-    const auto connection =
-        std::make_shared<HttpConnection>(std::move(transport), socket.peer(), owner);
-    *connection->body_place() = {socket.key(), connection};
-    connections_.emplace(connection.get(), connection);
-    const ConnectionTable::Entry entry =
-        shared_.table.Enter(connection->place(), connection, socket.key());
-    if (entry != ConnectionTable::Entry::kEntered) {
-      shared_.OnRefused(transport::kTooManyOpen, socket.peer());
-    }
-    if (entry == ConnectionTable::Entry::kFull) {
-      connections_.erase(connection.get());
-      return;
-    }
-    Count(&size_, 1);
-    connection->Start();
-  }
-
-  void BeginStop() {
-    stopping_ = true;
-    for (const auto& connection : All()) connection->BeginStop();
-  }
-  void CloseAll() {
-    for (const auto& connection : All()) connection->Close(/*reset=*/false);
-  }
-  // In turns: it takes a tenth of a millisecond to check a certificate.
-  void Recheck(const std::shared_ptr<ssl_ctx_st>& tls_context) {
-    for (const auto& connection : All()) {
-      loop_.RunInTurn({AddressKey{}, this}, [weak = connection->weak_from_this(), tls_context] {
-        if (const auto open = weak.lock()) open->Recheck(tls_context.get());
-      });
-    }
-  }
-
  private:
-  void Count(std::atomic<int64_t>* number, int change) {
-    number->fetch_add(change);
-    loop_.CountConnection(change);
-  }
-  std::vector<std::shared_ptr<HttpConnection>> All() const {
-    std::vector<std::shared_ptr<HttpConnection>> all;
-    all.reserve(connections_.size());
-    for (const auto& [key, connection] : connections_) all.push_back(connection);
-    return all;
-  }
-
   // HttpConnection::Owner:
   const HttpServer::Options& options() const override { return shared_.options; }
   std::weak_ptr<HttpJobs> jobs() override { return jobs_; }
   transport::TimerSet& timers() override { return loop_.timers(); }
-  bool draining() const override { return stopping_ || shared_.draining; }
+  bool draining() const override { return shared_.draining; }
   void Handle(const std::shared_ptr<HttpCall>& call) override { shared_.Handle(call); }
   void OnAnswer(int status) override { shared_.OnAnswer(status); }
   void OnNotTaken(absl::string_view path, const std::string& peer) override {
@@ -291,21 +195,23 @@ class HttpServer::Shelf final : private HttpConnection::Owner {
   void RunInTurn(const transport::TurnKey& key, std::function<void()> job) override {
     loop_.RunInTurn(key, std::move(job));
   }
-  void OnClosed(HttpConnection* connection) override {
-    const auto found = connections_.find(connection);
-    if (found == connections_.end()) return;
-    shared_.table.Leave(connection->place());
-    connections_.erase(found);
-    Count(&size_, -1);
-  }
+  void OnClosed() override { shared_.connections.fetch_sub(1, std::memory_order_relaxed); }
 
   Shared& shared_;
   Loop& loop_;
   const std::shared_ptr<Jobs> jobs_;
-  std::unordered_map<HttpConnection*, std::shared_ptr<HttpConnection>> connections_;
-  std::atomic<int64_t> size_{0};  // open
-  std::atomic<int64_t> on_their_way_{0};
-  bool stopping_ = false;
+};
+
+// A port of its own.
+struct HttpServer::Port {
+  explicit Port(const Limits& limits)
+      : connections(static_cast<size_t>(limits.max_connections), /*keeps_calls=*/false) {}
+
+  prometheus::Registry registry;  // nobody reads it
+  door::DoorMetrics metrics{&registry};
+  door::MemoryCount memory{0};  // is that of HTTP/2
+  ConnectionTable connections;
+  std::unique_ptr<door::NativeDoor> door;
 };
 
 HttpServer::HttpServer(Options options, Handler handler)
@@ -327,28 +233,33 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(absl::string_view 
   return server;
 }
 
-absl::Status HttpServer::Listen(absl::string_view flag, ListenAddress address) {
-  SRU_ASSIGN_OR_RETURN(std::vector<int> sockets, transport::OpenListeningSockets(flag, &address));
-  SRU_ASSIGN_OR_RETURN(acceptor_, transport::Acceptor::Create(
-                                      std::move(sockets), address.ToString(),
-                                      // On the acceptor's thread.
-                                      [this](int fd, const sockaddr_storage& from) {
-                                        AcceptedSocket socket(fd, from);
-                                        if (IsOutOfFiles(fd) && !MakeWay(socket.peer())) return;
-                                        shelves_[loops_.Least()]->Post(std::move(socket));
-                                      },
-                                      [this] { MakeWay(""); }));
-  address_ = std::move(address);
-  acceptor_->Start();
+absl::Status HttpServer::Listen(absl::string_view flag, const ListenAddress& address) {
+  port_ = std::make_unique<Port>(shared_->options.limits);
+  door::DoorOptions options;
+  options.metrics = &port_->metrics;
+  options.connections = &port_->connections;
+  options.start_http1 = [this](door::SessionHost* host, const door::PeerInfo& peer) {
+    return StartSession(host, peer);
+  };
+  options.on_refused = [this](absl::string_view reason, const std::string& peer) {
+    if (shared_->options.on_refused != nullptr) shared_->options.on_refused(reason, peer);
+  };
+  SRU_ASSIGN_OR_RETURN(port_->door, door::NativeDoor::Open(flag, address, std::move(options),
+                                                           &loops_, &port_->memory));
+  port_->door->Start();
   return absl::OkStatus();
 }
 
-void HttpServer::Adopt(AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
-                       std::string received) {
-  for (const auto& shelf : shelves_) {
-    if (!shelf->loop().IsThisThread()) continue;
-    return shelf->Add(std::move(socket), std::move(bytes), std::move(received));
-  }
+door::NativeDoor& HttpServer::door() const { return *port_->door; }
+
+const ListenAddress& HttpServer::address() const { return door().address(); }
+
+std::shared_ptr<door::Session> HttpServer::StartSession(door::SessionHost* host,
+                                                        const door::PeerInfo& peer) {
+  const auto shelf = std::find_if(shelves_.begin(), shelves_.end(), [](const auto& candidate) {
+    return candidate->loop().IsThisThread();
+  });
+  return (*shelf)->Add(host, peer);
 }
 
 calls::HttpHandler* HttpServer::Answer(calls::HttpExchange* exchange) {
@@ -357,21 +268,10 @@ calls::HttpHandler* HttpServer::Answer(calls::HttpExchange* exchange) {
 
 void HttpServer::BeginDrain() { shared_->draining = true; }
 
-void HttpServer::Recheck(const std::shared_ptr<ssl_ctx_st>& tls_context) {
-  for (const auto& shelf : shelves_) {
-    shelf->loop().Post([shelf = shelf.get(), tls_context] { shelf->Recheck(tls_context); });
-  }
-}
-
 void HttpServer::Stop() {
   if (std::exchange(stopped_, true)) return;
-  if (acceptor_ != nullptr) acceptor_->Stop();
-  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
-  loops_.RunOnEach([this](size_t i) { shelves_[i]->BeginStop(); });
-  const auto end = std::chrono::steady_clock::now() + kStopGrace;
-  while (num_open() > 0 && std::chrono::steady_clock::now() < end) pause();
-  loops_.RunOnEach([this](size_t i) { shelves_[i]->CloseAll(); });
-  while (num_open() > 0) pause();
+  shared_->draining = true;
+  if (port_ != nullptr && port_->door != nullptr) port_->door->Shutdown(absl::ZeroDuration());
   loops_.RunOnEach([this](size_t i) { shelves_[i]->StopJobs(); });
   // The ends of what connections waited for have run by then, as they were queued before.
   loops_.RunOnEach([](size_t /*i*/) {});
@@ -379,35 +279,13 @@ void HttpServer::Stop() {
 
 HttpServer::Stats HttpServer::stats() const {
   Stats stats;
-  for (const auto& shelf : shelves_) stats.connections += shelf->num_entered();
+  stats.connections = shared_->connections.load(std::memory_order_relaxed);
   for (size_t i = 0; i < stats.answers.size(); ++i) {
     stats.answers[i] = shared_->answers[i].load(std::memory_order_relaxed);
   }
   stats.body_bytes = static_cast<int64_t>(shared_->bodies.total());
   stats.not_taken = shared_->not_taken.load(std::memory_order_relaxed);
   return stats;
-}
-
-int64_t HttpServer::num_open() const {
-  int64_t open = 0;
-  for (const auto& shelf : shelves_) open += shelf->size();
-  return open;
-}
-
-// Lets another connection make way for that of `peer` when the process runs out of descriptors. On
-// the acceptor's thread, which waits for it. False: none can.
-bool HttpServer::MakeWay(const std::string& peer) {
-  // The first wait lets the loops enter earlier connections into the table, or none could make way.
-  // The last one lets a loop close the connection that does: without it this thread would accept
-  // more of them while the descriptors run out.
-  do {
-    loops_.RunOnEach([](size_t /*i*/) {});
-  } while (std::any_of(shelves_.begin(), shelves_.end(),
-                       [](const auto& shelf) { return shelf->num_on_their_way() > 0; }));
-  shared_->OnRefused(transport::kTooManyOpen, peer);
-  if (!shared_->table.MakeRoom()) return false;
-  loops_.RunOnEach([](size_t /*i*/) {});
-  return true;
 }
 
 }  // namespace sru::server::http

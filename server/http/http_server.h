@@ -1,12 +1,10 @@
-// An HTTP/1.1 server that slow or silent clients cannot hold up: for probes, a scraper, people who
-// look at a page, and for calls. Boost.Beast implements HTTP and Boost.Asio the sockets; this
-// decides which connections may stay open, and for how long.
+// Answers HTTP: for probes, a scraper, people who look at a page, and for calls. Doors
+// (server/door/native_door.h) own the connections and their loops; this makes the session of each
+// connection of HTTP/1.1, whose requests Boost.Beast reads, and the handler of each request over
+// HTTP/2.
 //
-// Loops do all reading and writing, each for its own connections, so no connection can occupy a
-// thread. Headers, body and answer have a time limit as a whole, which bytes that trickle in do not
-// renew. An answer can be sent in parts while it is made. When all connections are taken, the
-// oldest one of the address that has the most, rather one without a call, is closed to make room
-// for a new one.
+// Headers, body and answer have a time limit as a whole, which bytes that trickle in do not renew.
+// An answer can be sent in parts while it is made.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_HTTP_SERVER_H_
@@ -27,11 +25,14 @@
 #include "server/base/listen_address.h"
 #include "server/calls/http_exchange.h"
 #include "server/http/page_message.h"
-#include "server/transport/accepted_socket.h"
-#include "server/transport/acceptor.h"
-#include "server/transport/byte_stream.h"
-#include "server/transport/connection_table.h"
 #include "server/transport/loop.h"
+
+namespace sru::server::door {
+class NativeDoor;
+class Session;
+class SessionHost;
+struct PeerInfo;
+}  // namespace sru::server::door
 
 namespace sru::server::http {
 
@@ -61,7 +62,7 @@ class HttpCall {
 class HttpServer final {
  public:
   struct Limits {
-    int max_connections = 512;
+    int max_connections = 512;  // of a port of its own
     size_t max_header_bytes = 8 << 10;
     size_t max_body_bytes = 64 << 10;
     // The sum of all bodies that are being read or whose calls are not answered. 0 = no bound. Over
@@ -86,9 +87,6 @@ class HttpServer final {
     Limits limits;
     // Must outlive the server, and its calls. Null: one loop of its own.
     transport::LoopSet* loops = nullptr;
-    // The table that it shares with other ports, which must outlive it; null: the server has its
-    // own, of `limits`.
-    transport::ConnectionTable* connections = nullptr;
     // A connection carries any number of requests, one after the other. Bodies may be chunked. A
     // client that closes its side of the connection gets the answer to its last request. One that
     // had not announced that this is the last is gone if the answer takes long, or comes in parts.
@@ -99,8 +97,7 @@ class HttpServer final {
     std::function<std::shared_ptr<const PageResponse>(PageRequest* request)> check_headers;
     // The answer to what is no request; null: a line of text.
     std::function<PageResponse(int status, const std::string& text)> make_error;
-    // A connection was closed because there are too many, when that of `peer` came. `reason` is one
-    // of connection_table.h.
+    // As door::DoorOptions, of a port of its own. May be null.
     std::function<void(absl::string_view reason, const std::string& peer)> on_refused;
     // A connection is closed because the answer to a request was not taken in time. May be null.
     std::function<void(absl::string_view path, const std::string& peer)> on_not_taken;
@@ -123,49 +120,41 @@ class HttpServer final {
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(absl::string_view flag,
                                                            const ListenAddress& address,
                                                            Options options, Handler handler);
-  // Without a port of its own: connections come by Adopt(), and requests by Answer().
+  // Without a port of its own: other doors give it connections and requests.
   HttpServer(Options options, Handler handler);
   // Like Stop().
   ~HttpServer();
 
-  // Takes over a connection from another port, on the loop that it stays on: `bytes` reads and
-  // writes it, `received` is what was read of it before.
-  void Adopt(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
-             std::string received);
+  // For door::DoorOptions, on one of the loops. What a connection of HTTP/1.1 says.
+  std::shared_ptr<door::Session> StartSession(door::SessionHost* host, const door::PeerInfo& peer);
   // Makes the handler of a request that comes another way than over HTTP/1.1.
   calls::HttpHandler* Answer(calls::HttpExchange* exchange);
 
   // From now on, answers say that their connections are closed, and they are.
   void BeginDrain();
 
-  // Other tokens or certificates are in use (`tls_context`; null without TLS): soon closes the
-  // connections of clients whose certificate is no longer accepted, and those with an answer in
-  // parts to a request that Options::check_headers would refuse now.
-  void Recheck(const std::shared_ptr<ssl_ctx_st>& tls_context);
-
-  // Stops listening and closes connections whose request is not complete; answers that are being
-  // written get half a second. No call of the handler runs afterwards, and replies are dropped.
+  // Shuts its own port; other doors must be shut already. No call of the handler runs afterwards,
+  // and replies are dropped.
   void Stop();
 
-  // The address with the actual port; port 0 without one.
-  const ListenAddress& address() const { return address_; }
+  // Of its own port, with the number that the system chose.
+  const ListenAddress& address() const;
+  door::NativeDoor& door() const;
 
   Stats stats() const;
 
  private:
   struct Shared;
   class Shelf;
+  struct Port;
 
-  absl::Status Listen(absl::string_view flag, ListenAddress address);
-  bool MakeWay(const std::string& peer);
-  int64_t num_open() const;
+  absl::Status Listen(absl::string_view flag, const ListenAddress& address);
 
   const std::unique_ptr<Shared> shared_;
   const std::unique_ptr<transport::LoopSet> own_loops_;
   transport::LoopSet& loops_;
   std::vector<std::unique_ptr<Shelf>> shelves_;
-  ListenAddress address_;
-  std::unique_ptr<transport::Acceptor> acceptor_;
+  std::unique_ptr<Port> port_;
   bool stopped_ = false;
 };
 

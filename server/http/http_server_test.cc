@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "server/base/late_wakes.h"
 #include "server/base/turn_work.h"
+#include "server/door/native_door.h"
 #include "server/transport/file_limit.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
@@ -283,7 +284,7 @@ TEST_F(HttpServerTest, AnAnswerInPartsDoesNotBeginForACallerThatIsNoLongerAccept
   const int port = Start();
   const auto recheck = [&](int now) {
     status = now;
-    server_->Recheck(nullptr);
+    server_->door().Recheck();
     for (int i = 0; i < 10; ++i) loops_.RunOnEach([](size_t /*i*/) {});  // each has looked
     status = 200;
   };

@@ -89,10 +89,8 @@ class FuzzedDoor {
       return new EchoingCall(exchange, /*is_stream=*/true);
     };
     options.start_http = [this](calls::HttpExchange* exchange) { return http_->Answer(exchange); };
-    options.on_http1 = [this](server::transport::AcceptedSocket socket,
-                              std::unique_ptr<server::transport::ByteStream> stream,
-                              std::string received) {
-      http_->Adopt(std::move(socket), std::move(stream), std::move(received));
+    options.start_http1 = [this](door::SessionHost* host, const door::PeerInfo& peer) {
+      return http_->StartSession(host, peer);
     };
     options.on_refused = [](absl::string_view, const std::string&) {};
     options.on_not_taken = [](absl::string_view, const std::string&) {};

@@ -1,4 +1,4 @@
-// Connections of the HTTP port over a transport in memory: the same bytes must give the same
+// Connections of HTTP/1.1 on a host in memory: the same bytes must give the same
 // requests however they are cut into pieces.
 #include <algorithm>
 #include <deque>
@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/door/session.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_server.h"
-#include "server/http/http_transport.h"
 #include "server/http/page_message.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/require.h"
@@ -23,29 +23,31 @@ namespace {
 
 // What the client and the server have of the connection in common.
 struct Wire {
-  std::shared_ptr<server::http::HttpConnection> reader;  // waits for bytes
-  std::string sent;                                      // by the server
+  std::shared_ptr<server::http::HttpConnection> connection;
+  bool reads = false;  // it waits for bytes
+  std::string sent;    // by the server
   bool closed = false;
 };
 
-class MemoryTransport final : public server::http::HttpTransport {
+class MemoryHost final : public server::door::SessionHost {
  public:
-  explicit MemoryTransport(Wire* wire) : wire_(*wire) {}
+  explicit MemoryHost(Wire* wire) : wire_(*wire) {}
 
-  void Read(const server::transport::TurnKey& /*key*/, std::shared_ptr<User> user) override {
-    Require(wire_.reader == nullptr, "there is one read at a time");
-    wire_.reader = std::move(user);
+  void Read(const void* /*caller*/) override {
+    Require(!std::exchange(wire_.reads, true), "there is one read at a time");
   }
-  Sent Write(absl::string_view first, absl::string_view second,
-             std::shared_ptr<User> /*user*/) override {
+  Sent Write(absl::string_view first, absl::string_view second) override {
     Require(!wire_.closed, "nothing is written to a closed connection");
     absl::StrAppend(&wire_.sent, first, second);
     return Sent::kAll;
   }
-  std::string CertificateName() const override { return ""; }
-  bool IsTrustedBy(ssl_ctx_st* /*context*/) const override { return true; }
-  void ShutdownSend() override {}
-  void Close(bool /*reset*/) override { wire_.closed = true; }
+  void EndSending() override {}
+  void SetIdle(bool /*idle*/) override {}
+  void End(server::door::CloseCause /*cause*/, bool /*reset*/) override {
+    Require(!std::exchange(wire_.closed, true), "a connection is closed once");
+    wire_.reads = false;
+    wire_.connection->OnClosed();
+  }
 
  private:
   Wire& wire_;
@@ -111,7 +113,7 @@ class Owner final : public server::http::HttpConnection::Owner {
   void RunInTurn(const server::transport::TurnKey& /*key*/, std::function<void()> job) override {
     jobs_->Post(std::move(job));
   }
-  void OnClosed(server::http::HttpConnection* /*connection*/) override {}
+  void OnClosed() override {}
 
   // What a client that sends `bytes` in pieces of `step` makes the handler see.
   static std::vector<std::string> Run(std::string_view bytes, size_t step) {
@@ -119,17 +121,19 @@ class Owner final : public server::http::HttpConnection::Owner {
     Wire wire;
     {
       server::http::HttpConnection::Owner* const as_owner = &owner;
-      const auto connection = std::make_shared<server::http::HttpConnection>(
-          std::make_unique<MemoryTransport>(&wire), "ipv4:127.0.0.1:1", as_owner);
-      connection->Start();
-      for (size_t i = 0; i < bytes.size() && wire.reader != nullptr; i += step) {
+      MemoryHost host(&wire);
+      wire.connection = std::make_shared<server::http::HttpConnection>(
+          &host, server::door::PeerInfo{"ipv4:127.0.0.1:1", {}, ""}, as_owner);
+      wire.connection->Start();
+      for (size_t i = 0; i < bytes.size() && std::exchange(wire.reads, false); i += step) {
         const std::string_view piece = bytes.substr(i, step);
-        std::exchange(wire.reader, nullptr)->OnRead(true, {piece.data(), piece.size()});
+        wire.connection->OnRead(true, {piece.data(), piece.size()});
         owner.jobs_->RunAll();
       }
-      Require(wire.closed || wire.reader != nullptr, "an open connection is read");
-      if (wire.reader != nullptr) std::exchange(wire.reader, nullptr)->OnRead(false, {});
+      Require(wire.closed || wire.reads, "an open connection is read");
+      if (std::exchange(wire.reads, false)) wire.connection->OnRead(false, {});
       Require(wire.closed, "a connection ends when its client goes");
+      wire.connection.reset();
     }
     Require(owner.reserved_ == 0, "the memory of bodies is given back");
     Require(wire.sent.empty() || wire.sent.compare(0, 9, "HTTP/1.1 ") == 0, "an answer is HTTP");

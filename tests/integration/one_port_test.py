@@ -116,7 +116,7 @@ class OnePort(unittest.TestCase):
                 with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
                     client.sendall(first)
             self.check_grpc(server)
-            self.assertGreater(server.metric('sru_door_connections_closed_total{cause="http1"}'), 0)
+            self.assertGreater(server.metric('sru_door_connections_closed_total{cause="peer"}'), 0)
             self.assertGreater(server.metric('sru_http_requests_total{code="2xx"}'), 0)
 
     @unittest.skipIf(NGINX is None, "nginx is not installed")
