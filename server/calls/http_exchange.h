@@ -32,18 +32,20 @@ class HttpHandler : public CallHandler {
 };
 
 // method() is the target: path and query. Parts that are written are not empty, and the end has
-// neither headers nor trailers.
+// neither headers nor trailers. A client that is gone after the head and before its body is no
+// request any more: OnCancel() is followed by OnBody() with kCancelled.
 class HttpExchange : public Exchange {
  public:
   virtual absl::string_view verb() const = 0;  // "POST"
   // Visits all fields in their order. The authority is "host".
   virtual void VisitHeaders(
       const std::function<void(absl::string_view name, absl::string_view value)>& visit) const = 0;
-  // Within start(): what the head has shown. `accepted`: the sender may call; others have less
-  // memory and time. The body may have `max_body` bytes; with 0 none is read, and OnBody() gets an
-  // empty one.
-  virtual void OnChecked(bool /*accepted*/, size_t /*max_body*/) {}
-  // Once, before the first part and the end, and as they are. Lower-case names.
+  // Within start(): what the head has shown. `caller` tells callers apart and is not read; null:
+  // the sender is not accepted, and has less memory and time. The body may have `max_body` bytes;
+  // with 0 none is read, and OnBody() gets an empty one.
+  virtual void OnChecked(const void* /*caller*/, size_t /*max_body*/) {}
+  // Once, before the first part and the end. Names as HTTP/1.1 writes them. An answer whose headers
+  // have no Content-Length comes in parts.
   virtual void SetHead(int status, Metadata headers) = 0;
 
  protected:

@@ -1182,7 +1182,7 @@ class NativeDoorHttpTest : public NativeDoorTest {
  protected:
   NativeDoorHttpTest() {
     options_.start_http = [this](calls::HttpExchange* exchange) -> calls::HttpHandler* {
-      exchange->OnChecked(accepts_, max_body_);
+      exchange->OnChecked(accepts_ ? this : nullptr, max_body_);
       return new PuppetHttp(&log_, exchange);
     };
     options_.start_http1 = [this](SessionHost* host, const PeerInfo& /*peer*/) {
@@ -1354,7 +1354,7 @@ TEST_F(NativeDoorHttpTest, StrangersHaveTheirPartOfTheMemory) {
     return transport::CallVerdict{accepts_ ? nullptr : "no", nullptr};
   };
   options_.start_http = [this](calls::HttpExchange* exchange) -> calls::HttpHandler* {
-    exchange->OnChecked(accepts_, max_body_);
+    exchange->OnChecked(accepts_ ? this : nullptr, max_body_);
     return new WaitingHttp(&log_, exchange);
   };
   Serve();

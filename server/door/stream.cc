@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/interruption.h"
@@ -599,14 +600,15 @@ void Stream::WriteAndFinish(absl::Cord message, calls::CallEnd end) {
   Ask(kWrite | kFinish);
 }
 
-void Stream::OnChecked(bool accepted, size_t max_body) {
-  is_accepted_ = accepted;
+void Stream::OnChecked(const void* caller, size_t max_body) {
+  is_accepted_ = caller != nullptr;
   max_body_ = max_body;
 }
 
 void Stream::SetHead(int status, calls::Metadata headers) {
   http_status_ = status;
   http_headers_ = std::move(headers);
+  for (auto& [name, value] : http_headers_) absl::AsciiStrToLower(&name);
 }
 
 void Stream::RunOnLoop() {

@@ -117,7 +117,7 @@ class Stream final : public calls::HttpExchange,
                         visit) const override {
     head_.VisitFields(visit);
   }
-  void OnChecked(bool accepted, size_t max_body) override;
+  void OnChecked(const void* caller, size_t max_body) override;
   void SetHead(int status, calls::Metadata headers) override;
 
  private:

@@ -6,8 +6,10 @@
 #include <ctime>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/calls/exchange.h"
 #include "server/http/page_message.h"
 #include "server/telemetry/request_id.h"
 
@@ -31,6 +33,18 @@ inline absl::string_view HttpDate() {
   second = now;
   return text = absl::FormatTime("%a, %d %b %E4Y %H:%M:%S GMT", absl::FromTimeT(now),
                                  absl::UTCTimeZone());
+}
+
+// The fields of an answer to the request with this id. Without `has_length` it comes in parts.
+inline calls::Metadata FieldsOf(const PageResponse& answer, const std::string& id,
+                                bool has_length = true) {
+  calls::Metadata fields = {{"Date", std::string(HttpDate())}, {"X-Request-Id", id}};
+  if (answer.has_body()) {
+    fields.emplace_back("Content-Type", answer.content_type);
+    if (has_length) fields.emplace_back("Content-Length", absl::StrCat(answer.body.size()));
+  }
+  fields.insert(fields.end(), answer.headers.begin(), answer.headers.end());
+  return fields;
 }
 
 }  // namespace sru::server::http

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "server/http/answer_fields.h"
 
@@ -38,7 +36,7 @@ class ExchangeCall final : public calls::HttpHandler,
     SetRequestId(&request_);
     std::shared_ptr<const PageResponse> refusal;
     if (hooks_.check_headers != nullptr) refusal = hooks_.check_headers(&request_);
-    exchange_->OnChecked(request_.caller != nullptr, request_.max_body);
+    exchange_->OnChecked(request_.caller, request_.max_body);
     if (refusal != nullptr) Reply(std::move(refusal));
   }
 
@@ -67,13 +65,17 @@ class ExchangeCall final : public calls::HttpHandler,
     if (ends) return exchange_->Finish({});
     if (written != nullptr) written(ok);
   }
+  // Whoever has the call may keep it, so the exchange does not wait for an answer.
   void OnCancel() override {
     std::function<void()> on_gone;
+    bool ends = false;
     {
       MutexLock lock(&mutex_);
       gone_ = true;
+      ends = !std::exchange(answered_, true);
       on_gone = std::exchange(on_gone_, nullptr);
     }
+    if (ends) exchange_->Finish({});
     if (on_gone != nullptr) on_gone();
   }
   void OnDone() override { const std::shared_ptr<ExchangeCall> last = std::move(self_); }
@@ -111,15 +113,8 @@ class ExchangeCall final : public calls::HttpHandler,
       if (std::exchange(answered_, true)) return false;
     }
     hooks_.on_answer(head.status);
-    calls::Metadata headers = {{"date", std::string(HttpDate())},
-                               {kRequestIdField, *request_.headers.Find(kRequestIdField)}};
-    if (head.has_body()) headers.emplace_back("content-type", head.content_type);
-    if (has_length && head.has_body())
-      headers.emplace_back("content-length", absl::StrCat(head.body.size()));
-    for (const auto& [name, value] : head.headers) {
-      headers.emplace_back(absl::AsciiStrToLower(name), value);
-    }
-    exchange_->SetHead(head.status, std::move(headers));
+    exchange_->SetHead(head.status,
+                       FieldsOf(head, *request_.headers.Find(kRequestIdField), has_length));
     return true;
   }
 
@@ -158,19 +153,23 @@ class ExchangeCall final : public calls::HttpHandler,
 
 class PartsOfAnswer final : public PageStream {
  public:
-  explicit PartsOfAnswer(std::shared_ptr<ExchangeCall> call) : call_(std::move(call)) {}
-  ~PartsOfAnswer() override { call_->EndParts(); }
+  PartsOfAnswer(std::shared_ptr<ExchangeCall> call, bool has_begun)
+      : call_(std::move(call)), has_begun_(has_begun) {}
+  ~PartsOfAnswer() override {
+    if (has_begun_) call_->EndParts();
+  }
   void AsyncWrite(std::string part, std::function<void(bool)> written) override {
     call_->WritePart(std::move(part), std::move(written));
   }
 
  private:
   const std::shared_ptr<ExchangeCall> call_;
+  const bool has_begun_;  // else the client was gone
 };
 
 std::unique_ptr<PageStream> ExchangeCall::ReplyInParts(const PageResponse& head) {
-  BeginAnswer(head, /*has_length=*/false);
-  return std::make_unique<PartsOfAnswer>(shared_from_this());
+  const bool begins = BeginAnswer(head, /*has_length=*/false);
+  return std::make_unique<PartsOfAnswer>(shared_from_this(), begins);
 }
 
 }  // namespace

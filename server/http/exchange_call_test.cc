@@ -36,8 +36,8 @@ class PuppetHttpExchange final : public calls::HttpExchange {
                         visit) const override {
     for (const auto& [name, value] : fields) visit(name, value);
   }
-  void OnChecked(bool is_accepted, size_t most) override {
-    accepted = is_accepted;
+  void OnChecked(const void* caller, size_t most) override {
+    accepted = caller != nullptr;
     max_body = most;
   }
   void SetHead(int given, calls::Metadata headers) override {
@@ -107,9 +107,9 @@ TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
   EXPECT_EQ(exchange_.status, 200);
   EXPECT_THAT(
       exchange_.head,
-      ElementsAre(Pair("date", ::testing::ContainsRegex("^[A-Z][a-z]{2}, [0-9]{2} .* GMT$")),
-                  Pair("x-request-id", ::testing::SizeIs(32)), Pair("content-type", "text/html"),
-                  Pair("content-length", "6"), Pair("retry-after", "1")));
+      ElementsAre(Pair("Date", ::testing::ContainsRegex("^[A-Z][a-z]{2}, [0-9]{2} .* GMT$")),
+                  Pair("X-Request-Id", ::testing::SizeIs(32)), Pair("Content-Type", "text/html"),
+                  Pair("Content-Length", "6"), Pair("Retry-After", "1")));
   EXPECT_THAT(exchange_.parts, ElementsAre("answer"));
   EXPECT_THAT(statuses_, ElementsAre(200));
 }
@@ -160,7 +160,7 @@ TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {
   call_->Reply(std::move(response));
   EXPECT_EQ(exchange_.status, 204);
   EXPECT_THAT(exchange_.head,
-              ElementsAre(Pair("date", _), Pair("x-request-id", _), Pair("retry-after", "1")));
+              ElementsAre(Pair("Date", _), Pair("X-Request-Id", _), Pair("Retry-After", "1")));
   EXPECT_THAT(exchange_.parts, ElementsAre());
 }
 
@@ -169,7 +169,7 @@ TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
   Start();
   handler_->OnBody(absl::Cord());
   call_->Reply(Text("answer"));
-  EXPECT_THAT(exchange_.head, ::testing::Contains(Pair("content-length", "6")));
+  EXPECT_THAT(exchange_.head, ::testing::Contains(Pair("Content-Length", "6")));
   EXPECT_THAT(exchange_.parts, ElementsAre());
 }
 

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/beast/http/status.hpp>
-#include <deque>
 #include <functional>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
 #include "server/http/answer_fields.h"
 
 namespace sru::server::http {
@@ -19,8 +16,6 @@ using door::CloseCause;
 
 namespace {
 
-// How much of an answer in parts may wait to be sent.
-constexpr size_t kMaxUnsentBytes = 64 << 10;
 // How much a client may still send while it does not take its answer.
 constexpr size_t kMaxIgnoredBytes = 256 << 10;
 // Later requests are read while one is answered until there is so much of them, and a piece of the
@@ -44,144 +39,130 @@ HttpConnection::SteadyTime In(absl::Duration duration) {
 
 }  // namespace
 
-class HttpConnection::Call final : public HttpCall, public std::enable_shared_from_this<Call> {
+// A request as an exchange. Threads leave what they give for the connection's thread. It is deleted
+// when its handler has given the end and its answer has left, or nobody gets that.
+class HttpConnection::Request final : public calls::HttpExchange, private transport::LoopWork {
  public:
-  Call(PageRequest request, std::weak_ptr<HttpConnection> connection, std::weak_ptr<HttpJobs> jobs)
-      : request_(std::move(request)), connection_(std::move(connection)), jobs_(std::move(jobs)) {}
+  Request(HttpConnection* connection, PageRequest head)
+      : connection_(connection), owner_(connection->owner_), head_(std::move(head)) {
+    target_ = head_.query.empty() ? head_.path : absl::StrCat(head_.path, "?", head_.query);
+    owner_.CountRequests(1);
+  }
 
-  const PageRequest& request() const override { return request_; }
-  bool gone() const override { return gone_; }
+  const PageRequest& head() const { return head_; }
 
-  void OnGone(std::function<void()> on_gone) override {
-    {
-      MutexLock lock(&mutex_);
-      if (ended_) return;
-      if (!gone_) {
-        on_gone_ = std::move(on_gone);
-        return;
-      }
+  // On the connection's thread.
+
+  // Returns whether the handler has answered at once.
+  bool Start() {
+    handler_ = owner_.Start(this);
+    return (asked_.load(std::memory_order_relaxed) & kFinish) != 0;
+  }
+  void GiveBody(absl::StatusOr<absl::Cord> body) {
+    awaits_body_ = false;
+    handler_->OnBody(std::move(body));
+  }
+  // What was given last has been written.
+  void OnPartWritten() {
+    is_writing_ = false;
+    handler_->OnWritten(true);
+  }
+  // The answer has left.
+  void End() {
+    owner_.CountRequests(-1);
+    handler_->OnDone();
+    delete this;
+  }
+  // The connection is closed, or has answered by itself.
+  void Abandon() {
+    connection_ = nullptr;
+    if (ends_) return End();
+    is_cancelled_.store(true, std::memory_order_release);
+    handler_->OnCancel();
+    if (std::exchange(awaits_body_, false)) {
+      handler_->OnBody(absl::CancelledError("the client is gone"));
     }
-    on_gone();
+    if (std::exchange(is_writing_, false)) handler_->OnWritten(false);
   }
 
-  void Reply(std::shared_ptr<const PageResponse> response) override {
-    Post([response = std::move(response)](Call* self, HttpConnection* open) {
-      open->Reply(self, response);
-    });
+  // CallOrigin, Exchange and HttpExchange:
+  absl::string_view FindHeader(absl::string_view name) const override {
+    const std::string* const value = head_.headers.Find(name);
+    return value == nullptr ? absl::string_view() : *value;
   }
-
-  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
-    PageResponse copy;
-    copy.status = head.status;
-    copy.content_type = head.content_type;
-    copy.headers = head.headers;
-    Post([head = std::move(copy)](Call* self, HttpConnection* open) {
-      open->BeginParts(self, head);
-    });
-    return std::make_unique<Stream>(shared_from_this());
+  std::string peer() const override { return head_.peer; }
+  std::string certificate() const override { return head_.certificate; }
+  absl::string_view method() const override { return target_; }
+  absl::Duration time_left() const override { return absl::InfiniteDuration(); }
+  bool is_cancelled() const override { return is_cancelled_.load(std::memory_order_acquire); }
+  void Read() override {}
+  void Write(absl::Cord part) override {
+    given_ = std::move(part);
+    Ask(kWrite);
   }
-
-  // On the connection's thread: its answer has left, or nobody will get it.
-  void End(bool gone) {
-    std::function<void()> on_gone;
-    std::function<void(bool)> written;
-    {
-      MutexLock lock(&mutex_);
-      if (ended_) return;
-      ended_ = true;
-      gone_ = gone;
-      on_gone = std::exchange(on_gone_, nullptr);
-      written = std::exchange(written_, nullptr);
-    }
-    if (gone && on_gone != nullptr) on_gone();
-    if (written != nullptr) written(!gone);
+  void Finish(calls::CallEnd /*end*/) override { Ask(kFinish); }
+  void WriteAndFinish(absl::Cord body, calls::CallEnd /*end*/) override {
+    given_ = std::move(body);
+    Ask(kWrite | kFinish);
   }
-
-  // The connection has written so much of what the stream was given.
-  void OnSent(size_t bytes) {
-    std::function<void(bool)> written;
-    {
-      MutexLock lock(&mutex_);
-      unsent_bytes_ -= bytes;
-      if (unsent_bytes_ < kMaxUnsentBytes) written = std::exchange(written_, nullptr);
-    }
-    if (written != nullptr) written(true);
+  absl::string_view verb() const override { return head_.method; }
+  void VisitHeaders(const std::function<void(absl::string_view name, absl::string_view value)>&
+                        visit) const override {
+    for (const auto& [name, value] : head_.headers) visit(name, value);
+  }
+  void OnChecked(const void* caller, size_t max_body) override {
+    if (caller != nullptr) connection_->caller_ = caller;
+    connection_->max_body_ = max_body;
+  }
+  void SetHead(int status, calls::Metadata fields) override {
+    given_status_ = status;
+    given_fields_ = std::move(fields);
   }
 
  private:
-  class Stream final : public PageStream {
-   public:
-    explicit Stream(std::shared_ptr<Call> call) : call_(std::move(call)) {}
-    ~Stream() override {
-      call_->Post([](Call* self, HttpConnection* open) { open->EndParts(self); });
-    }
-    // A chunk without bytes would be the last one.
-    void AsyncWrite(std::string part, std::function<void(bool)> written) override {
-      if (part.empty()) return written(!call_->gone());
-      call_->AsyncSend(std::move(part), std::move(written));
-    }
+  enum Asked : uint32_t { kWrite = 1, kFinish = 2 };
 
-   private:
-    const std::shared_ptr<Call> call_;
-  };
+  ~Request() = default;
 
-  void AsyncSend(std::string part, std::function<void(bool)> written) {
-    bool more = false;
-    {
-      MutexLock lock(&mutex_);
-      if (!ended_) {
-        unsent_bytes_ += part.size();
-        more = unsent_bytes_ < kMaxUnsentBytes;
-        if (!more) written_ = std::exchange(written, nullptr);
-      }
+  void Ask(uint32_t asked) {
+    if (asked_.fetch_or(asked, std::memory_order_acq_rel) == 0) owner_.Wake(this);
+  }
+  // LoopWork:
+  void RunOnLoop() override {
+    const uint32_t asked = asked_.exchange(0, std::memory_order_acq_rel);
+    ends_ = (asked & kFinish) != 0;
+    is_writing_ |= (asked & kWrite) != 0 && !ends_;
+    if (connection_ == nullptr) {
+      if (std::exchange(is_writing_, false)) handler_->OnWritten(false);
+      if (ends_) End();
+      return;
     }
-    Post([part = std::move(part)](Call* self, HttpConnection* open) { open->AddPart(self, part); });
-    if (written != nullptr) written(more);
+    const auto connection = connection_->shared_from_this();
+    if (given_status_ != 0) {
+      connection->status_ = std::exchange(given_status_, 0);
+      connection->fields_ = std::move(given_fields_);
+    }
+    connection->TakeAnswer(std::exchange(given_, absl::Cord()), ends_);
   }
 
-  using Job = std::function<void(Call* self, HttpConnection* open)>;
-
-  // Runs `job` on the connection's thread if it is still open, after those that were posted before.
-  // What threads hand to a loop comes in any order (late_wakes.h), so what is handed over only says
-  // that there is a job.
-  void Post(Job job) {
-    const std::shared_ptr<HttpJobs> jobs = jobs_.lock();
-    if (jobs == nullptr || gone_) return;
-    {
-      MutexLock lock(&mutex_);
-      posted_.push_back(std::move(job));
-    }
-    jobs->Post([self = shared_from_this()] { self->RunPosted(); });
-  }
-
-  void RunPosted() {
-    while (true) {
-      Job job;
-      {
-        MutexLock lock(&mutex_);
-        if (posted_.empty()) return;
-        job = std::move(posted_.front());
-        posted_.pop_front();
-      }
-      if (const auto open = connection_.lock()) job(this, open.get());
-    }
-  }
-
-  const PageRequest request_;
-  const std::weak_ptr<HttpConnection> connection_;
-  const std::weak_ptr<HttpJobs> jobs_;
-  std::atomic<bool> gone_{false};
-  Mutex mutex_;
-  std::deque<Job> posted_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  size_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::function<void()> on_gone_ ABSL_GUARDED_BY(mutex_);
-  std::function<void(bool)> written_ ABSL_GUARDED_BY(mutex_);  // of a part that is not sent yet
+  HttpConnection* connection_;  // null: nobody gets the answer
+  Owner& owner_;
+  const PageRequest head_;
+  std::string target_;
+  calls::HttpHandler* handler_ = nullptr;
+  bool awaits_body_ = true;
+  bool is_writing_ = false;  // a part that is not the end
+  bool ends_ = false;        // the handler has given the end
+  std::atomic<bool> is_cancelled_{false};
+  // What a thread has left:
+  std::atomic<uint32_t> asked_{0};
+  int given_status_ = 0;
+  calls::Metadata given_fields_;
+  absl::Cord given_;
 };
 
 HttpConnection::HttpConnection(door::SessionHost* host, const door::PeerInfo& peer, Owner* owner)
     : owner_(*owner),
-      jobs_(owner->jobs()),
       host_(*host),
       peer_(peer.name),
       certificate_(peer.certificate),
@@ -211,7 +192,7 @@ void HttpConnection::Recheck(bool trusted) {
   const bool begins = stage_ == Stage::kBody || stage_ == Stage::kHandling;
   if (accepted && (begins || stage_ == Stage::kParts)) {
     const auto& check = owner_.options().check_headers;
-    PageRequest request = (call_ == nullptr ? parser_.request() : call_->request()).Head();
+    PageRequest request = request_->head().Head();
     const auto refusal = check == nullptr ? nullptr : check(&request);
     is_refused_ = refusal != nullptr;
     accepted = begins || !is_refused_;
@@ -248,7 +229,7 @@ void HttpConnection::OnRead(bool ok, absl::string_view data) {
   if (!ok) {
     peer_closed_ = true;
     if (stage_ == Stage::kBody && !owner_.options().keep_alive) {
-      return Dispatch(SlowBody());
+      return GiveBody(SlowBody());
     }
     if (!close_after_ && stage_ == Stage::kParts) return Close(CloseCause::kPeer, /*reset=*/false);
     if (stage_ == Stage::kHandling) AwaitHandler();
@@ -327,37 +308,38 @@ bool HttpConnection::StepHeader(absl::string_view* in) {
 void HttpConnection::OnHeader() {
   const HttpServer::Options& options = owner_.options();
   const uint64_t length = parser_.content_length().value_or(0);
-  PageRequest& request = parser_.request();
-  SetRequestId(&request);
-  request.peer = peer_;
-  request.certificate = certificate_;
-  is_head_ = request.method == "HEAD";
+  PageRequest& head = parser_.request();
+  head.peer = peer_;
+  head.certificate = certificate_;
+  is_head_ = head.method == "HEAD";
   complete_ = length == 0 && !parser_.chunked();
   close_after_ = !options.keep_alive || !parser_.keep_alive();
-  std::shared_ptr<const PageResponse> refusal;
-  if (options.check_headers != nullptr) refusal = options.check_headers(&request);
-  if (request.caller != nullptr) caller_ = request.caller;
-  if (refusal != nullptr || request.max_body == 0) {
+  max_body_ = options.limits.max_body_bytes;
+  request_ = new Request(this, std::move(head));  // deletes itself
+  const bool is_answered = request_->Start();
+  if (is_answered || max_body_ == 0) {
     // A client that was not told to go on may send the body or not, so its end is unknown. The
     // parser reads no body that is over its bound.
     if (!complete_ && (parser_.chunked() || parser_.expects_continue() ||
                        length > std::min<uint64_t>(kMaxRestBytes, options.limits.max_body_bytes))) {
       close_after_ = true;
     }
-    return refusal == nullptr ? Dispatch(absl::Cord()) : Write(std::move(refusal));
+    if (!is_answered) return GiveBody(absl::Cord());
+    stage_ = Stage::kHandling;
+    return AwaitHandler();
   }
   if (!options.keep_alive && !parser_.content_length().has_value()) {
     complete_ = true;  // it is not read
-    return Dispatch(absl::InvalidArgumentError("Content-Length: expected the size of the body"));
+    return GiveBody(absl::InvalidArgumentError("Content-Length: expected the size of the body"));
   }
-  const size_t most = std::min(options.limits.max_body_bytes, request.max_body);
+  const size_t most = std::min(options.limits.max_body_bytes, max_body_);
   parser_.set_max_body_bytes(most);
   if (length > most) {
     close_after_ = true;
-    return Dispatch(absl::ResourceExhaustedError(
+    return GiveBody(absl::ResourceExhaustedError(
         absl::StrCat("the body has ", length, " bytes, expected at most ", most)));
   }
-  if (complete_) return Dispatch(absl::Cord());
+  if (complete_) return GiveBody(absl::Cord());
   stage_ = Stage::kBody;
   EndsIn(options.limits.body_timeout);
   body_deadline_ = deadline_;
@@ -402,7 +384,7 @@ bool HttpConnection::StepBody(absl::string_view* in) {
     case HttpRequestParser::Result::kError:
       if (parser_.error_status() == 413) {
         close_after_ = true;
-        Dispatch(absl::ResourceExhaustedError(
+        GiveBody(absl::ResourceExhaustedError(
             absl::StrCat(parser_.error(), ", which is the most that the server takes")));
       } else {
         Refuse(parser_.error_status(), parser_.error());
@@ -412,23 +394,21 @@ bool HttpConnection::StepBody(absl::string_view* in) {
       break;
   }
   complete_ = true;
-  Dispatch(std::exchange(body_, absl::Cord()));
+  GiveBody(std::exchange(body_, absl::Cord()));
   return true;
 }
 
 void HttpConnection::DropBody() {
   close_after_ = true;
   body_.Clear();
-  Dispatch(absl::UnavailableError(
+  GiveBody(absl::UnavailableError(
       "the requests that the server is reading hold all the memory that they may; try again"));
 }
 
 void HttpConnection::OnBodyMadeWay() {
-  if (const std::shared_ptr<HttpJobs> jobs = jobs_.lock()) {
-    jobs->Post([self = shared_from_this()] {
-      if (!self->closed_ && self->stage_ == Stage::kBody) self->DropBody();
-    });
-  }
+  owner_.Post([self = shared_from_this()] {
+    if (!self->closed_ && self->stage_ == Stage::kBody) self->DropBody();
+  });
 }
 
 bool HttpConnection::StepRest(absl::string_view* in) {
@@ -447,19 +427,11 @@ bool HttpConnection::StepRest(absl::string_view* in) {
   return true;
 }
 
-const PageRequest& HttpConnection::request() {
-  return call_ == nullptr ? parser_.request() : call_->request();
-}
-
-void HttpConnection::Dispatch(absl::StatusOr<absl::Cord> body) {
-  PageRequest request = std::move(parser_.request());
-  request.SetBody(std::move(body));
-  call_ = std::make_shared<Call>(std::move(request), weak_from_this(), jobs_);
+void HttpConnection::GiveBody(absl::StatusOr<absl::Cord> body) {
   stage_ = Stage::kHandling;
   host_.SetIdle(false);
   AwaitHandler();
-  const std::shared_ptr<Call> call = call_;
-  owner_.Handle(call);
+  request_->GiveBody(std::move(body));
 }
 
 // The handler limits its own time.
@@ -469,30 +441,27 @@ void HttpConnection::AwaitHandler() {
 
 void HttpConnection::Refuse(int status, const std::string& text) {
   close_after_ = true;
-  SetRequestId(&parser_.request());
+  const PageRequest& head = request_ == nullptr ? parser_.request() : request_->head();
+  std::string id = head.header(kRequestIdField);
+  if (!telemetry::IsValidRequestId(id)) id = telemetry::MakeRequestId();
+  if (request_ != nullptr) std::exchange(request_, nullptr)->Abandon();
   const auto& make_error = owner_.options().make_error;
-  Write(std::make_shared<const PageResponse>(make_error == nullptr
-                                                 ? TextResponse(status, absl::StrCat(text, "\n"))
-                                                 : make_error(status, text)));
+  PageResponse refusal = make_error == nullptr ? TextResponse(status, absl::StrCat(text, "\n"))
+                                               : make_error(status, text);
+  owner_.OnAnswer(refusal.status);
+  calls::Metadata fields = FieldsOf(refusal, id);
+  Write(refusal.status, std::move(fields), absl::Cord(std::move(refusal.body)));
 }
 
-std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) {
+std::string HttpConnection::HeadOf(int status, const calls::Metadata& fields, bool in_parts) {
   const auto reason = boost::beast::http::obsolete_reason(
-      boost::beast::http::int_to_status(static_cast<unsigned>(response.status)));
+      boost::beast::http::int_to_status(static_cast<unsigned>(status)));
   close_after_ = close_after_ || owner_.draining() || is_too_old();
-  std::string head = absl::StrCat(
-      "HTTP/1.1 ", response.status, " ", absl::string_view(reason.data(), reason.size()),
-      "\r\nDate: ", HttpDate(), "\r\nX-Request-Id: ", *request().headers.Find(kRequestIdField));
-  if (response.has_body()) {
-    absl::StrAppend(&head, "\r\nContent-Type: ", response.content_type);
-    if (!in_parts) {
-      absl::StrAppend(&head, "\r\nContent-Length: ", response.body.size());
-    } else if (chunked_) {
-      head += "\r\nTransfer-Encoding: chunked";
-    }
-  }
-  for (const auto& [name, value] : response.headers) {
+  std::string head =
+      absl::StrCat("HTTP/1.1 ", status, " ", absl::string_view(reason.data(), reason.size()));
+  for (const auto& [name, value] : fields) {
     absl::StrAppend(&head, "\r\n", name, ": ", value);
+    if (in_parts && chunked_ && name == "Content-Type") head += "\r\nTransfer-Encoding: chunked";
   }
   if (close_after_) {
     head += "\r\nConnection: close";
@@ -503,19 +472,35 @@ std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) 
   return head;
 }
 
-void HttpConnection::Reply(const Call* call, std::shared_ptr<const PageResponse> response) {
-  if (!closed_ && stage_ == Stage::kHandling && call_.get() == call) Write(std::move(response));
+void HttpConnection::TakeAnswer(absl::Cord part, bool ends) {
+  if (stage_ == Stage::kHandling) {
+    const bool has_length = std::any_of(fields_.begin(), fields_.end(), [](const auto& field) {
+      return field.first == "Content-Length";
+    });
+    if (has_length || status_ == 204) {
+      return Write(status_, std::exchange(fields_, {}), std::move(part));
+    }
+    BeginParts();
+    if (closed_) return;
+  }
+  part_is_unsent_ = !ends;
+  if (!part.empty()) AddPart(part);
+  if (ends) EndParts();
 }
 
-void HttpConnection::Write(std::shared_ptr<const PageResponse> response) {
-  owner_.OnAnswer(response->status);
+void HttpConnection::Write(int status, calls::Metadata fields, absl::Cord body) {
   stage_ = Stage::kWriting;
   host_.SetIdle(true);
-  response_ = std::move(response);
+  status_ = status;
+  fields_ = std::move(fields);
+  answer_ = std::move(body);
   EndsIn(owner_.options().limits.answer_timeout);
-  if (sends_) return;  // after "100 Continue", which is still on its way
-  head_ = HeadOf(*response_, /*in_parts=*/false);
-  Send(head_, is_head_ ? absl::string_view() : absl::string_view(response_->body));
+  if (!sends_) SendWhole();  // else after "100 Continue", which is still on its way
+}
+
+void HttpConnection::SendWhole() {
+  head_ = HeadOf(status_, fields_, /*in_parts=*/false);
+  Send(head_, is_head_ ? absl::string_view() : answer_.Flatten());
 }
 
 void HttpConnection::Send(absl::string_view first, absl::string_view second) {
@@ -532,12 +517,8 @@ void HttpConnection::OnWritten(bool ok) {
   if (!ok) return Close(CloseCause::kPeer, /*reset=*/false);
   if (head_ == kContinue) {
     head_.clear();
-    if (stage_ == Stage::kWriting) {
-      head_ = HeadOf(*response_, /*in_parts=*/false);
-      Send(head_, is_head_ ? absl::string_view() : absl::string_view(response_->body));
-    } else if (stage_ == Stage::kParts) {
-      WriteParts();
-    }
+    if (stage_ == Stage::kWriting) SendWhole();
+    if (stage_ == Stage::kParts) SendParts();
     return;
   }
   OnSent();
@@ -547,20 +528,17 @@ void HttpConnection::OnSent() {
   if (stage_ == Stage::kWriting) return EndRequest();
   if (stage_ != Stage::kParts) return;
   sending_.clear();
-  const size_t bytes = std::exchange(sending_bytes_, 0);
   EndsAt(parts_deadline_);
-  const std::shared_ptr<Call> call = call_;
-  if (bytes > 0) call->OnSent(bytes);
-  if (closed_) return;
-  if (!unsent_.empty()) return WriteParts();
+  if (std::exchange(part_is_sending_, false)) request_->OnPartWritten();
+  if (!unsent_.empty()) return SendParts();
   if (parts_ended_) EndRequest();
 }
 
 // The answer has been written.
 void HttpConnection::EndRequest() {
   answered_ = true;
-  if (call_ != nullptr) std::exchange(call_, nullptr)->End(/*gone=*/false);
-  response_ = nullptr;
+  if (request_ != nullptr) std::exchange(request_, nullptr)->End();
+  answer_.Clear();
   head_.clear();
   if (close_after_ || owner_.draining()) {
     ReleaseBody();
@@ -597,11 +575,9 @@ void HttpConnection::ReleaseBody() {
   if (std::exchange(reserved_, false)) owner_.ReleaseBody(&body_place_);
 }
 
-void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
-  if (closed_ || stage_ != Stage::kHandling || call_.get() != call) return;
+void HttpConnection::BeginParts() {
   if (is_refused_) return Close(CloseCause::kRevoked, /*reset=*/true);
   if (peer_closed_ && !close_after_) return Close(CloseCause::kPeer, /*reset=*/true);
-  owner_.OnAnswer(head.status);
   // Clients of HTTP/1.0 know no chunks: for them the end of the connection is the end.
   chunked_ = !parser_.is_http_1_0();
   if (!chunked_) close_after_ = true;
@@ -612,35 +588,27 @@ void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
     parts_deadline_ = too_old_at_ + absl::ToChronoNanoseconds(grace);
   }
   EndsAt(parts_deadline_);
-  unsent_ = HeadOf(head, /*in_parts=*/true);
-  WriteParts();
+  unsent_ = HeadOf(status_, std::exchange(fields_, {}), /*in_parts=*/true);
 }
 
-void HttpConnection::AddPart(const Call* call, std::string part) {
-  if (closed_ || stage_ != Stage::kParts || call_.get() != call || parts_ended_) return;
-  unsent_bytes_ += part.size();
-  if (is_head_) {
-    // Nothing is sent.
-  } else if (chunked_) {
-    absl::StrAppend(&unsent_, absl::Hex(part.size()), "\r\n", part, "\r\n");
-  } else {
-    unsent_ += part;
-  }
-  WriteParts();
+void HttpConnection::AddPart(const absl::Cord& part) {
+  if (chunked_) absl::StrAppend(&unsent_, absl::Hex(part.size()), "\r\n");
+  for (const absl::string_view chunk : part.Chunks()) absl::StrAppend(&unsent_, chunk);
+  if (chunked_) unsent_ += "\r\n";
+  SendParts();
 }
 
-void HttpConnection::EndParts(const Call* call) {
-  if (closed_ || stage_ != Stage::kParts || call_.get() != call || parts_ended_) return;
+void HttpConnection::EndParts() {
   parts_ended_ = true;
   if (chunked_ && !is_head_) unsent_ += "0\r\n\r\n";
   if (!sends_ && unsent_.empty()) return EndRequest();
-  WriteParts();
+  SendParts();
 }
 
-void HttpConnection::WriteParts() {
-  if (sends_ || (unsent_.empty() && unsent_bytes_ == 0)) return;
+void HttpConnection::SendParts() {
+  if (sends_ || unsent_.empty()) return;
   sending_ = std::exchange(unsent_, std::string());
-  sending_bytes_ = std::exchange(unsent_bytes_, 0);
+  part_is_sending_ = std::exchange(part_is_unsent_, false);
   EndsAt(std::min(In(owner_.options().limits.answer_timeout), parts_deadline_));
   Send(sending_, {});
 }
@@ -649,11 +617,11 @@ void HttpConnection::OnDeadline() {
   if (stage_ == Stage::kBody && !sends_) {
     // The handler tells the client, which may not have seen that it is late.
     close_after_ = true;
-    return Dispatch(SlowBody());
+    return GiveBody(SlowBody());
   }
   const bool in_parts = stage_ == Stage::kParts && deadline_ < parts_deadline_;
   const bool is_taken = !sends_ || (stage_ != Stage::kWriting && !in_parts);
-  if (!is_taken) owner_.OnNotTaken(request().path, peer_);
+  if (!is_taken) owner_.OnNotTaken(request_ == nullptr ? "" : request_->head().path, peer_);
   const bool idle = stage_ == Stage::kHeader && in_.empty() && !started_request_;
   const bool is_old = is_too_old() && (idle || stage_ == Stage::kParts);
   const CloseCause cause = !is_taken                   ? CloseCause::kNotTaken
@@ -667,7 +635,7 @@ void HttpConnection::BeginStop() {
   if (stage_ == Stage::kWriting || stage_ == Stage::kParts || stage_ == Stage::kClosing) return;
   if (stage_ != Stage::kBody || sends_) return Close(CloseCause::kDrain, /*reset=*/false);
   close_after_ = true;
-  Dispatch(absl::UnavailableError("the server is shutting down"));
+  GiveBody(absl::UnavailableError("the server is shutting down"));
 }
 
 void HttpConnection::Close(CloseCause cause, bool reset) {
@@ -679,7 +647,7 @@ void HttpConnection::OnClosed() {
   owner_.timers().Clear(this);
   ReleaseBody();
   owner_.OnClosed();
-  if (call_ != nullptr) std::exchange(call_, nullptr)->End(/*gone=*/true);
+  if (request_ != nullptr) std::exchange(request_, nullptr)->Abandon();
 }
 
 }  // namespace sru::server::http

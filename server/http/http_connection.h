@@ -2,8 +2,8 @@
 // answered, one after the other, each part within its time. Knows no sockets and no bounds on the
 // number of connections (server/door/connection.h).
 //
-// Used on one thread. Only the HttpCall that a handler gets may be used from any: it posts what
-// it does to that thread.
+// Used on one thread. Only the exchange that a handler gets may be used from any: what it is given
+// is taken on that thread.
 #ifndef SRU_SERVER_HTTP_HTTP_CONNECTION_H_
 #define SRU_SERVER_HTTP_HTTP_CONNECTION_H_
 
@@ -32,13 +32,6 @@ namespace sru::server::http {
 
 class HttpConnection;
 
-// Runs jobs on a connection's thread. Thread-safe.
-class HttpJobs {
- public:
-  virtual ~HttpJobs() = default;
-  virtual void Post(std::function<void()> job) = 0;
-};
-
 // How much of the memory of all bodies a connection's body holds. For its owner, which guards it.
 struct BodyPlace {
   transport::AddressKey key{};
@@ -55,21 +48,25 @@ class HttpConnection final : public door::Session,
  public:
   using SteadyTime = transport::SteadyTime;
 
-  // The server as its connections see it.
+  // The server as its connections see it. Outlives them, and their requests.
   class Owner {
    public:
     virtual ~Owner() = default;
     virtual const HttpServer::Options& options() const = 0;
-    // Expires with the server.
-    virtual std::weak_ptr<HttpJobs> jobs() = 0;
+    // Runs these soon on the connection's thread. Thread-safe.
+    virtual void Wake(transport::LoopWork* work) = 0;
+    virtual void Post(std::function<void()> job) = 0;
     // Connections are to be closed after their answers.
     virtual bool draining() const = 0;
-    virtual void Handle(const std::shared_ptr<HttpCall>& call) = 0;
+    // Makes the handler of a request.
+    virtual calls::HttpHandler* Start(calls::HttpExchange* exchange) = 0;
+    // So many more have begun and not ended.
+    virtual void CountRequests(int change) = 0;
     // The timers of the connection's thread.
     virtual transport::TimerSet& timers() = 0;
-    // Counts an answer.
+    // Counts an answer that is no handler's.
     virtual void OnAnswer(int status) = 0;
-    // The same for one that the client has not taken in time.
+    // The client has not taken an answer in time.
     virtual void OnNotTaken(absl::string_view path, const std::string& peer) = 0;
     // The body has `bytes` by now. False if there is no memory for them, or if the body has made
     // way.
@@ -95,10 +92,8 @@ class HttpConnection final : public door::Session,
   // The body, which has not come whole, has made way: answers the request without it. Thread-safe.
   void OnBodyMadeWay();
 
-  class Call;
-
  private:
-  friend class Call;
+  class Request;
 
   enum class Stage {
     kHeader,  // and the time between two requests
@@ -133,30 +128,27 @@ class HttpConnection final : public door::Session,
   absl::Status SlowBody() const;
   bool WantsToRead() const;
   void OnHeader();
-  // The one that is being read or answered.
-  const PageRequest& request();
-  // Makes the request and hands it to the handler.
-  void Dispatch(absl::StatusOr<absl::Cord> body);
+  // Hands the body, or why there is none, to the handler.
+  void GiveBody(absl::StatusOr<absl::Cord> body);
   void AwaitHandler();
   // The request is wrong, so no more is read.
   void Refuse(int status, const std::string& text);
-  void Write(std::shared_ptr<const PageResponse> response);
+  // Takes what the handler has given: the next part, or none, and perhaps the end.
+  void TakeAnswer(absl::Cord part, bool ends);
+  // Writes an answer whole.
+  void Write(int status, calls::Metadata fields, absl::Cord body);
+  void SendWhole();
+  void BeginParts();
+  void AddPart(const absl::Cord& part);
+  void EndParts();
+  void SendParts();
   void Send(absl::string_view first, absl::string_view second);
   void OnSent();
   void EndRequest();
   void ReleaseBody();
-
-  // From Call.
-  void Reply(const Call* call, std::shared_ptr<const PageResponse> response);
-  void BeginParts(const Call* call, const PageResponse& head);
-  void AddPart(const Call* call, std::string part);
-  void EndParts(const Call* call);
-  void WriteParts();
-
-  std::string HeadOf(const PageResponse& response, bool in_parts);
+  std::string HeadOf(int status, const calls::Metadata& fields, bool in_parts);
 
   Owner& owner_;
-  const std::weak_ptr<HttpJobs> jobs_;
   door::SessionHost& host_;  // of no use once closed_
   const std::string peer_;   // in gRPC's form
   const std::string certificate_;
@@ -168,7 +160,7 @@ class HttpConnection final : public door::Session,
   bool processing_ = false;
   bool answered_ = false;  // since Process() began
   bool in_turn_ = false;   // waits for its turn to go on
-  // PageRequest::caller of the last request that had one. Connections of an address without one
+  // Who sent the last request that was accepted. Connections of an address without one
   // share their turns.
   const void* caller_ = &owner_;
   bool started_request_ = false;
@@ -183,14 +175,17 @@ class HttpConnection final : public door::Session,
   bool complete_ = true;   // the request was read to its end
   bool close_after_ = false;
   bool is_head_ = false;
-  std::shared_ptr<Call> call_;
-  std::string head_;  // of the answer that is being written
-  std::shared_ptr<const PageResponse> response_;
-  // An answer in parts: what waits, and what is being written.
+  size_t max_body_ = 0;         // of the request that is being read
+  Request* request_ = nullptr;  // from its head to the end of its answer
+  std::string head_;            // of the answer that is being written
+  int status_ = 0;
+  calls::Metadata fields_;
+  absl::Cord answer_;  // its body, if it is whole
+  // Of an answer in parts: what waits, and what is being written.
   std::string unsent_;
   std::string sending_;
-  size_t unsent_bytes_ = 0;  // as the handler counts them
-  size_t sending_bytes_ = 0;
+  bool part_is_unsent_ = false;   // the handler's part is in unsent_
+  bool part_is_sending_ = false;  // it is in sending_
   bool sends_ = false;
   bool parts_ended_ = false;
   bool is_refused_ = false;  // since the request came its caller may not call any more

@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "prometheus/registry.h"
@@ -35,26 +36,6 @@ using transport::AddressKey;
 using transport::ConnectionTable;
 using transport::Loop;
 using transport::LoopSet;
-
-// Runs jobs on a loop, until Stop().
-class Jobs final : public HttpJobs, public std::enable_shared_from_this<Jobs> {
- public:
-  explicit Jobs(Loop* loop) : loop_(loop) {}
-
-  void Post(std::function<void()> job) override {
-    MutexLock lock(&mutex_);
-    if (loop_ != nullptr) loop_->Post(std::move(job));
-  }
-  // The loop may go, once it has run what was posted.
-  void Stop() {
-    MutexLock lock(&mutex_);
-    loop_ = nullptr;
-  }
-
- private:
-  Mutex mutex_;
-  Loop* loop_ ABSL_GUARDED_BY(mutex_);
-};
 
 // The memory of all bodies. When one does not fit, the oldest of those that have not come whole
 // makes way, of the address whose such bodies hold the most. An address that is alone with such
@@ -158,14 +139,14 @@ struct HttpServer::Shared {
   std::array<std::atomic<int64_t>, 6> answers{};
   std::atomic<int64_t> not_taken{0};
   std::atomic<int64_t> connections{0};
+  std::atomic<int64_t> requests{0};  // over HTTP/1.1
   ExchangeHooks exchange_hooks;
 };
 
 // What the connections on one loop share.
 class HttpServer::Shelf final : private HttpConnection::Owner {
  public:
-  Shelf(Shared* shared, Loop* loop)
-      : shared_(*shared), loop_(*loop), jobs_(std::make_shared<Jobs>(loop)) {}
+  Shelf(Shared* shared, Loop* loop) : shared_(*shared), loop_(*loop) {}
 
   Loop& loop() { return loop_; }
   std::shared_ptr<door::Session> Add(door::SessionHost* host, const door::PeerInfo& peer) {
@@ -174,15 +155,18 @@ class HttpServer::Shelf final : private HttpConnection::Owner {
     shared_.connections.fetch_add(1, std::memory_order_relaxed);
     return connection;
   }
-  void StopJobs() { jobs_->Stop(); }
 
  private:
   // HttpConnection::Owner:
   const HttpServer::Options& options() const override { return shared_.options; }
-  std::weak_ptr<HttpJobs> jobs() override { return jobs_; }
+  void Wake(transport::LoopWork* work) override { loop_.Wake(work); }
+  void Post(std::function<void()> job) override { loop_.Post(std::move(job)); }
   transport::TimerSet& timers() override { return loop_.timers(); }
   bool draining() const override { return shared_.draining; }
-  void Handle(const std::shared_ptr<HttpCall>& call) override { shared_.Handle(call); }
+  calls::HttpHandler* Start(calls::HttpExchange* exchange) override {
+    return StartExchangeCall(exchange, shared_.exchange_hooks);
+  }
+  void CountRequests(int change) override { shared_.requests.fetch_add(change); }
   void OnAnswer(int status) override { shared_.OnAnswer(status); }
   void OnNotTaken(absl::string_view path, const std::string& peer) override {
     shared_.not_taken.fetch_add(1, std::memory_order_relaxed);
@@ -199,7 +183,6 @@ class HttpServer::Shelf final : private HttpConnection::Owner {
 
   Shared& shared_;
   Loop& loop_;
-  const std::shared_ptr<Jobs> jobs_;
 };
 
 // A port of its own.
@@ -272,7 +255,8 @@ void HttpServer::Stop() {
   if (std::exchange(stopped_, true)) return;
   shared_->draining = true;
   if (port_ != nullptr && port_->door != nullptr) port_->door->Shutdown(absl::ZeroDuration());
-  loops_.RunOnEach([this](size_t i) { shelves_[i]->StopJobs(); });
+  // Their clients are gone. Who has a call learns that, and who gives its answer in parts ends it.
+  while (shared_->requests.load() > 0) absl::SleepFor(absl::Milliseconds(1));
   // The ends of what connections waited for have run by then, as they were queued before.
   loops_.RunOnEach([](size_t /*i*/) {});
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/door/session.h"
+#include "server/http/exchange_call.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
@@ -53,9 +54,9 @@ class MemoryHost final : public server::door::SessionHost {
   Wire& wire_;
 };
 
-class Jobs final : public server::http::HttpJobs {
+class Jobs {
  public:
-  void Post(std::function<void()> job) override { jobs_.push_back(std::move(job)); }
+  void Post(std::function<void()> job) { jobs_.push_back(std::move(job)); }
   void RunAll() {
     while (!jobs_.empty()) {
       const std::function<void()> job = std::move(jobs_.front());
@@ -74,18 +75,27 @@ class Owner final : public server::http::HttpConnection::Owner {
     options_.keep_alive = true;
     options_.limits.max_header_bytes = 8192;
     options_.limits.max_body_bytes = 64;
-    options_.check_headers = [](server::http::PageRequest* request)
+    hooks_.check_headers = [](server::http::PageRequest* request)
         -> std::shared_ptr<const server::http::PageResponse> {
       if (request->path != "/forbidden") return nullptr;
       return std::make_shared<const server::http::PageResponse>();
     };
+    hooks_.handle = [this](const std::shared_ptr<server::http::HttpCall>& call) { Handle(call); };
+    hooks_.on_answer = [this](int status) { OnAnswer(status); };
   }
 
   const server::http::HttpServer::Options& options() const override { return options_; }
-  std::weak_ptr<server::http::HttpJobs> jobs() override { return jobs_; }
+  void Wake(server::transport::LoopWork* work) override {
+    jobs_.Post([work] { work->RunOnLoop(); });
+  }
+  void Post(std::function<void()> job) override { jobs_.Post(std::move(job)); }
+  server::calls::HttpHandler* Start(server::calls::HttpExchange* exchange) override {
+    return StartExchangeCall(exchange, hooks_);
+  }
+  void CountRequests(int change) override { requests_open_ += change; }
   bool draining() const override { return false; }
   server::transport::TimerSet& timers() override { return timers_; }
-  void Handle(const std::shared_ptr<server::http::HttpCall>& call) override {
+  void Handle(const std::shared_ptr<server::http::HttpCall>& call) {
     const server::http::PageRequest& request = call->request();
     const absl::StatusOr<std::string> body = request.read_body();
     Require(!body.ok() || body->size() <= options_.limits.max_body_bytes, "a body has its bound");
@@ -111,7 +121,7 @@ class Owner final : public server::http::HttpConnection::Owner {
     reserved_ -= std::exchange(place->bytes, 0);
   }
   void RunInTurn(const server::transport::TurnKey& /*key*/, std::function<void()> job) override {
-    jobs_->Post(std::move(job));
+    jobs_.Post(std::move(job));
   }
   void OnClosed() override {}
 
@@ -128,24 +138,28 @@ class Owner final : public server::http::HttpConnection::Owner {
       for (size_t i = 0; i < bytes.size() && std::exchange(wire.reads, false); i += step) {
         const std::string_view piece = bytes.substr(i, step);
         wire.connection->OnRead(true, {piece.data(), piece.size()});
-        owner.jobs_->RunAll();
+        owner.jobs_.RunAll();
       }
       Require(wire.closed || wire.reads, "an open connection is read");
       if (std::exchange(wire.reads, false)) wire.connection->OnRead(false, {});
+      owner.jobs_.RunAll();
       Require(wire.closed, "a connection ends when its client goes");
       wire.connection.reset();
     }
     Require(owner.reserved_ == 0, "the memory of bodies is given back");
+    Require(owner.requests_open_ == 0, "a request ends");
     Require(wire.sent.empty() || wire.sent.compare(0, 9, "HTTP/1.1 ") == 0, "an answer is HTTP");
     return owner.requests_;
   }
 
  private:
   server::http::HttpServer::Options options_;
-  const std::shared_ptr<Jobs> jobs_ = std::make_shared<Jobs>();
+  server::http::ExchangeHooks hooks_;
+  Jobs jobs_;
   server::transport::TimerSet timers_;
   std::vector<std::string> requests_;
   size_t reserved_ = 0;
+  int requests_open_ = 0;
 };
 
 }  // namespace
