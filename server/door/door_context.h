@@ -23,6 +23,7 @@
 #include "server/transport/accepted_socket.h"
 #include "server/transport/call_check.h"
 #include "server/transport/connection_table.h"
+#include "server/transport/file_limit.h"
 #include "server/transport/security_options.h"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
@@ -68,6 +69,7 @@ struct DoorOptions {
   std::function<void(absl::string_view method, const std::string& peer)> on_not_taken;
 
   transport::ConnectionLimits limits;
+  int files_left = transport::kReservedFiles;  // descriptors that connections leave to other uses
   // The table that it shares with other ports, which must outlive it; null: the door has its own,
   // of `limits`.
   transport::ConnectionTable* connections = nullptr;

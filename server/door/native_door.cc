@@ -134,9 +134,7 @@ NativeDoor::NativeDoor(ListenAddress address, DoorOptions options, LoopSet* loop
                        MemoryCount* memory)
     : address_(std::move(address)),
       context_(std::move(options), memory, &loops->side()),
-      loops_(*loops),
-      max_file_(std::max(transport::kReservedFiles + 1, transport::RaiseFileLimit()) -
-                transport::kReservedFiles) {
+      loops_(*loops) {
   for (const auto& loop : loops->loops()) {
     shelves_.push_back(std::make_unique<Shelf>(&context_, loop.get()));
   }
@@ -150,11 +148,14 @@ void NativeDoor::Start() { acceptor_->Start(); }
 
 void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
   AcceptedSocket socket(fd, address);
-  if (fd >= max_file_) {  // counted before its peer can notice that it is closed
+  if (fd >= std::max(1, transport::FileLimit() - context_.options.files_left)) {
     context_.options.on_refused(transport::kTooManyOpen, socket.peer());
-    // Another one makes way, soon: until then this one has a descriptor of those that are kept
-    // back.
-    if (fd >= max_file_ + transport::kReservedFiles / 4 || !context_.connections.MakeRoom()) return;
+    // Another one makes way. Who is on its way to its loop can do so when it has come there, and
+    // without the second wait this thread would accept more before a loop has closed the one.
+    const auto wait_for_loops = [this] { loops_.RunOnEach([](size_t /*i*/) {}); };
+    wait_for_loops();
+    if (!context_.connections.MakeRoom()) return;
+    wait_for_loops();
   }
   shelves_[loops_.Least()]->Add(std::move(socket));
 }

@@ -108,7 +108,6 @@ class NativeDoor final : public GrpcPort {
   ListenAddress address_;
   DoorContext context_;
   LoopSet& loops_;
-  const int max_file_;  // descriptors from here on are kept for other uses
   std::vector<std::unique_ptr<Shelf>> shelves_;
   std::unique_ptr<transport::Acceptor> acceptor_;
 };

@@ -23,15 +23,19 @@ constexpr int64_t kMemoryShare = 8;
 
 }  // namespace
 
-int RaiseFileLimit() {
+int FileLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
-  const rlim_t wanted = std::min(limit.rlim_max, kMostFiles);
-  if (limit.rlim_cur < wanted) {
-    const rlimit raised{wanted, limit.rlim_max};
-    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit.rlim_cur = wanted;
-  }
   return static_cast<int>(std::min(limit.rlim_cur, kMostFiles));
+}
+
+int RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostFiles));
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  return FileLimit();
 }
 
 int ConnectionsWithin(int file_limit) {

@@ -9,10 +9,12 @@
 
 namespace sru::server::transport {
 
-// Descriptors that connections leave to the metrics port, files and gRPC itself.
+// Descriptors that connections of callers leave to the metrics port, files and gRPC itself.
 inline constexpr int kReservedFiles = 64;
 
-// The limit of open files, raised to what the process may have.
+// The limit of open files.
+int FileLimit();
+// The same, raised to what the process may have.
 int RaiseFileLimit();
 
 // How many connections there may be at least with so many open files.
