@@ -70,6 +70,9 @@ struct DoorOptions {
 
   transport::ConnectionLimits limits;
   int files_left = transport::kReservedFiles;  // descriptors that connections leave to other uses
+  // Where they run out, takes no connection before another one has made way; else drops what comes
+  // too fast for that.
+  bool waits_for_files = false;
   // The table that it shares with other ports, which must outlive it; null: the door has its own,
   // of `limits`.
   transport::ConnectionTable* connections = nullptr;

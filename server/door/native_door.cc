@@ -148,14 +148,18 @@ void NativeDoor::Start() { acceptor_->Start(); }
 
 void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
   AcceptedSocket socket(fd, address);
-  if (fd >= std::max(1, transport::FileLimit() - context_.options.files_left)) {
-    context_.options.on_refused(transport::kTooManyOpen, socket.peer());
-    // Another one makes way. Who is on its way to its loop can do so when it has come there, and
-    // without the second wait this thread would accept more before a loop has closed the one.
+  const DoorOptions& options = context_.options;
+  const int most = std::max(1, transport::FileLimit() - options.files_left);
+  if (fd >= most) {  // counted before its peer can notice that it is closed
+    options.on_refused(transport::kTooManyOpen, socket.peer());
+    // Another one makes way, soon: until then this one has a descriptor of those that are kept
+    // back. Who is on its way to its loop can make way when it has come there, and after the second
+    // wait the one that goes is closed.
     const auto wait_for_loops = [this] { loops_.RunOnEach([](size_t /*i*/) {}); };
-    wait_for_loops();
+    if (options.waits_for_files) wait_for_loops();
+    if (!options.waits_for_files && fd >= most + options.files_left / 4) return;
     if (!context_.connections.MakeRoom()) return;
-    wait_for_loops();
+    if (options.waits_for_files) wait_for_loops();
   }
   shelves_[loops_.Least()]->Add(std::move(socket));
 }

@@ -224,8 +224,9 @@ absl::Status HttpServer::Listen(absl::string_view flag, const ListenAddress& add
   options.start_http1 = [this](door::SessionHost* host, const door::PeerInfo& peer) {
     return StartSession(host, peer);
   };
-  // Callers' connections leave more, so that probes are answered beside them.
+  // Callers' connections leave more, so that probes are answered beside them, and beside others.
   options.files_left = transport::kReservedFiles / 2;
+  options.waits_for_files = true;
   options.on_refused = [this](absl::string_view reason, const std::string& peer) {
     if (shared_->options.on_refused != nullptr) shared_->options.on_refused(reason, peer);
   };
