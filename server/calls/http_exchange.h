@@ -25,6 +25,9 @@ class HttpHandler : public CallHandler {
   // At most once. kResourceExhausted: it is too long; kUnavailable: there is no memory for it;
   // kDeadlineExceeded: it did not come in time; kCancelled: the client is gone.
   virtual void OnBody(absl::StatusOr<absl::Cord> body) = 0;
+  // Other tokens or certificates are in use: whether the request's sender may call still. Not after
+  // OnDone().
+  virtual bool IsAccepted() const { return true; }
   void OnMessage(std::optional<absl::Cord> /*message*/) final {}
 
  protected:

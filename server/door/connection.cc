@@ -649,13 +649,16 @@ void Connection::ReadSome() {
 
 void Connection::ReadInTurn() {
   if (in_turn_) return;
-  loop_.RunInTurn({peer_->key, last_caller_}, [self = shared_from_this()] {
+  // Over HTTP/1.1 a client waits for its answer, so seldom more than one request waits: the loop
+  // has time to compute.
+  const bool is_behind = state_ != State::kHttp1;
+  loop_.RunInTurn({peer_->key, last_caller_}, [self = shared_from_this(), is_behind] {
     self->in_turn_ = false;
-    self->loop_.NoteBehind(false);
+    if (is_behind) self->loop_.NoteBehind(false);
     if (self->state_ != State::kClosed) self->ReadSome();
   });
   in_turn_ = true;
-  loop_.NoteBehind(true);
+  if (is_behind) loop_.NoteBehind(true);
 }
 
 bool Connection::Receive(absl::string_view bytes) {

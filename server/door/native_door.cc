@@ -124,7 +124,9 @@ absl::StatusOr<std::unique_ptr<NativeDoor>> NativeDoor::Open(absl::string_view f
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = transport::Acceptor::Create(
       *std::move(sockets), door->address_.ToString(),
       [door = door.get()](int fd, const sockaddr_storage& from) { door->OnConnection(fd, from); },
-      [door = door.get()] { door->context_.connections.MakeRoom(); });
+      [door = door.get()] {
+        if (door->context_.options.waits_for_files) door->context_.connections.MakeRoom();
+      });
   if (!acceptor.ok()) return acceptor.status();
   door->acceptor_ = *std::move(acceptor);
   return door;

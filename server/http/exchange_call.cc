@@ -53,6 +53,10 @@ class ExchangeCall final : public calls::HttpHandler,
           self->HttpCall::Reply(TextResponse(503, "there is no answer; try again\n"));
         }));
   }
+  bool IsAccepted() const override {
+    PageRequest request = request_.Head();
+    return hooks_.check_headers == nullptr || hooks_.check_headers(&request) == nullptr;
+  }
   void OnWritten(bool ok) override {
     std::function<void(bool)> written;
     bool ends = false;

@@ -50,6 +50,7 @@ class HttpConnection::Request final : public calls::HttpExchange, private transp
   }
 
   const PageRequest& head() const { return head_; }
+  bool IsAccepted() const { return handler_->IsAccepted(); }
 
   // On the connection's thread.
 
@@ -191,10 +192,7 @@ void HttpConnection::Recheck(bool trusted) {
   // An answer that has not begun may become one in parts.
   const bool begins = stage_ == Stage::kBody || stage_ == Stage::kHandling;
   if (accepted && (begins || stage_ == Stage::kParts)) {
-    const auto& check = owner_.options().check_headers;
-    PageRequest request = request_->head().Head();
-    const auto refusal = check == nullptr ? nullptr : check(&request);
-    is_refused_ = refusal != nullptr;
+    is_refused_ = !request_->IsAccepted();
     accepted = begins || !is_refused_;
   }
   if (!accepted) Close(CloseCause::kRevoked, /*reset=*/true);

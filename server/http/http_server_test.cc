@@ -275,7 +275,10 @@ TEST_F(HttpServerTest, ConnectionsAreSpreadOverTheLoops) {
 
 TEST_F(HttpServerTest, AnAnswerInPartsDoesNotBeginForACallerThatIsNoLongerAccepted) {
   std::atomic<int> status{200};
-  options_.check_headers = [&](PageRequest*) -> std::shared_ptr<const PageResponse> {
+  options_.check_headers = [&](PageRequest* request) -> std::shared_ptr<const PageResponse> {
+    const bool is_new = request->admission == nullptr;
+    EXPECT_EQ(is_new, status == 200) << "what it has found out before is there";
+    if (is_new) request->admission = std::make_shared<int>();
     if (status == 200) return nullptr;
     PageResponse response;
     response.status = status;
