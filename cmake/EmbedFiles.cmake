@@ -40,14 +40,10 @@ set(SRU_EMBED_FILES_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
 function(sru_embed_files out_var namespace function)
   set(output ${CMAKE_CURRENT_BINARY_DIR}/embedded_${function}.cc)
-  set(files "")
-  foreach(file IN LISTS ARGN)
-    get_filename_component(path ${file} ABSOLUTE)
-    list(APPEND files ${path})
-  endforeach()
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   add_custom_command(OUTPUT ${output}
-    COMMAND ${CMAKE_COMMAND} "-DFILES=${files}" -DOUTPUT=${output} -DNAMESPACE=${namespace}
+    COMMAND ${CMAKE_COMMAND} "-DFILES=${ARGN}" -DOUTPUT=${output} -DNAMESPACE=${namespace}
             -DFUNCTION=${function} -P ${SRU_EMBED_FILES_SCRIPT}
-    DEPENDS ${files} ${SRU_EMBED_FILES_SCRIPT} VERBATIM)
+    DEPENDS ${ARGN} ${SRU_EMBED_FILES_SCRIPT} VERBATIM)
   set(${out_var} ${output} PARENT_SCOPE)
 endfunction()

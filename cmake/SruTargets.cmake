@@ -296,78 +296,68 @@ endfunction()
 # MODEL leaves ..._early and ..._reversed out. TRAINED is for models of full size: under sanitizers, the CPU backend alone.
 function(sru_backend_tests name program)
   cmake_parse_arguments(ARG "MODEL;TRAINED" "" "" ${ARGN})
-  set(variants
-      cpu:cpu,float32,auto reference:reference,float32,auto
-      cpu_avx512:cpu,float32,avx512 cpu_avx2:cpu,float32,avx2
-      cpu_int8:cpu,int8,auto cpu_bfloat16:cpu,bfloat16,auto cpu_bfloat16_amx:cpu,bfloat16,amx
-      cpu_bfloat16_amx_emulated:cpu,bfloat16,amx_emulated
-      cpu_bfloat16_avx512_bf16:cpu,bfloat16,avx512_bf16
-      cpu_bfloat16_avx512:cpu,bfloat16,avx512 cpu_bfloat16_avx2:cpu,bfloat16,avx2
-      cuda_host:cuda_host,float32,auto cuda_host_bfloat16:cuda_host,bfloat16,auto
-      cuda_host_bfloat16_fused:cuda_host,bfloat16,auto
-      cuda_host_reversed:cuda_host,float32,auto
-      cuda_host_bfloat16_fused_early:cuda_host,bfloat16,auto
-      cuda_host_bfloat16_fused_reversed:cuda_host,bfloat16,auto
-      cuda:cuda,float32,auto cuda_bfloat16:cuda,bfloat16,auto
-      cuda_bfloat16_fused:cuda,bfloat16,auto)
+  set(variants cpu reference cpu_avx512 cpu_avx2 cpu_int8 cpu_bfloat16 cpu_bfloat16_amx cpu_bfloat16_amx_emulated cpu_bfloat16_avx512_bf16
+      cpu_bfloat16_avx512 cpu_bfloat16_avx2 cuda_host cuda_host_bfloat16 cuda_host_bfloat16_fused cuda_host_reversed
+      cuda_host_bfloat16_fused_early cuda_host_bfloat16_fused_reversed cuda cuda_bfloat16 cuda_bfloat16_fused)
   # int8 has products of its own and nothing else.
   if(NOT name MATCHES "^(backend|program|golden)$")
-    list(FILTER variants EXCLUDE REGEX "^cpu_int8:")
+    list(REMOVE_ITEM variants cpu_int8)
   endif()
   if(ARG_MODEL OR ARG_TRAINED)
-    list(FILTER variants EXCLUDE REGEX "_(early|reversed):")
+    list(FILTER variants EXCLUDE REGEX "_(early|reversed)$")
   endif()
   if(ARG_TRAINED)
-    list(FILTER variants EXCLUDE REGEX "_fused:")
+    list(FILTER variants EXCLUDE REGEX "_fused$")
   endif()
   # Each kernel and each program once; the other data types, instruction sets and orders have the label `full`.
-  set(presubmit "^(cpu|reference|cpu_int8|cpu_bfloat16|cuda_host|cuda_host_bfloat16_fused|cuda|cuda_bfloat16|cuda_bfloat16_fused):")
+  set(presubmit cpu reference cpu_int8 cpu_bfloat16 cuda_host cuda_host_bfloat16_fused cuda cuda_bfloat16 cuda_bfloat16_fused)
   if(NOT name STREQUAL "golden")  # the others: one data type of the emulated GPU
-    string(REPLACE "cuda_host_bfloat16_fused|" "" presubmit "${presubmit}")
+    list(REMOVE_ITEM presubmit cuda_host_bfloat16_fused)
   endif()
-  if(name STREQUAL "program")  # minutes; cuda_program_test and the models' tests take its kernels through the emulated GPU
-    string(REPLACE "cuda_host|" "" presubmit "${presubmit}")
-  endif()
-  if(name MATCHES "^(trained_reader|trained_translator|translator)$")  # smaller models take the same programs through the emulated GPU
-    string(REPLACE "cuda_host|" "" presubmit "${presubmit}")
+  # Minutes; cuda_program_test and smaller models take the same kernels and programs through the emulated GPU.
+  if(name MATCHES "^(program|trained_reader|trained_translator|translator)$")
+    list(REMOVE_ITEM presubmit cuda_host)
   endif()
   # The reference backend is what every other entry of these compares with, so it runs there as well.
   set(against_reference "^(backend|program|program_pick)$")
   if(name MATCHES "${against_reference}")
-    string(REPLACE "reference|" "" presubmit "${presubmit}")
+    list(REMOVE_ITEM presubmit reference)
   endif()
   if(SRU_SANITIZE)  # slow: one of each kind of code
-    list(FILTER variants INCLUDE REGEX
-         "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16|cuda_host_bfloat16_fused):")
+    list(FILTER variants INCLUDE REGEX "^(cpu|reference|cpu_avx2|cpu_bfloat16(_amx_emulated|_avx2)?|cuda_host(_bfloat16(_fused)?)?)$")
     # A minute each; the golden cases take the same kernels through the sanitizers in a second.
     if(name MATCHES "^(backend|program|language_model|translator|trained_reader)$")
       list(FILTER variants EXCLUDE REGEX "^cuda_host_bfloat16")
     endif()
     if(name MATCHES "${against_reference}")
-      list(FILTER variants EXCLUDE REGEX "^(reference|cpu_bfloat16_avx2):")
+      list(REMOVE_ITEM variants reference cpu_bfloat16_avx2)
     endif()
     if(ARG_TRAINED)
-      list(FILTER variants INCLUDE REGEX "^(cpu|cpu_bfloat16):")
+      list(FILTER variants INCLUDE REGEX "^cpu(_bfloat16)?$")
     endif()
-    set(presubmit "^(cpu|cpu_bfloat16|cuda_host):")
+    set(presubmit cpu cpu_bfloat16 cuda_host)
     # Minutes; other entries take the same kernels through the sanitizers in seconds.
     if(name MATCHES "^(backend|program)$")
-      set(presubmit "^cpu:")
+      set(presubmit cpu)
     elseif(name MATCHES "^(language_model|program_pick|translator)$")
-      set(presubmit "^(cpu|cpu_bfloat16):")
+      set(presubmit cpu cpu_bfloat16)
     endif()
   endif()
   sru_set_test_options(${program})
   foreach(variant ${variants})
-    string(REGEX MATCH "(.*):(.*),(.*),(.*)" matched ${variant})
-    set(entry ${name}_${CMAKE_MATCH_1})
-    set(backend ${CMAKE_MATCH_2})
-    set(environment SRU_BACKEND=${CMAKE_MATCH_2} SRU_DTYPE=${CMAKE_MATCH_3}
-        SRU_CPU_ISA=${CMAKE_MATCH_4})
-    if(variant MATCHES "_fused[:_]")
+    set(entry ${name}_${variant})
+    # The name says all: BACKEND[_DTYPE][_ISA][_fused][_MODE].
+    string(REGEX MATCH "^(cpu|reference|cuda_host|cuda)_?(int8|bfloat16)?_?(a[mv]x.*)?" matched ${variant})
+    set(backend ${CMAKE_MATCH_1})
+    set(dtype float32 ${CMAKE_MATCH_2})
+    set(isa auto ${CMAKE_MATCH_3})
+    list(GET dtype -1 dtype)
+    list(GET isa -1 isa)
+    set(environment SRU_BACKEND=${backend} SRU_DTYPE=${dtype} SRU_CPU_ISA=${isa})
+    if(variant MATCHES "_fused")
       list(APPEND environment SRU_CUDA_FUSE_LAYERS=1)
     endif()
-    if(variant MATCHES "_(early|reversed):")
+    if(variant MATCHES "_(early|reversed)$")
       list(APPEND environment SRU_CUDA_HOST_MODE=${CMAKE_MATCH_1})
     endif()
     add_test(NAME ${entry} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
@@ -379,7 +369,7 @@ function(sru_backend_tests name program)
     if(backend STREQUAL cuda)
       set_tests_properties(${entry} PROPERTIES LABELS gpu RUN_SERIAL TRUE)
     endif()
-    if(NOT variant MATCHES "${presubmit}")
+    if(NOT variant IN_LIST presubmit)
       set_tests_properties(${entry} PROPERTIES LABELS full)
     endif()
   endforeach()

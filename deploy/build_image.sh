@@ -79,11 +79,9 @@ if [ -n "$cuda" ] && { [ "$target" != cuda ] || [ -n "$cuda_toolkit" ]; }; then
   fail "--cuda chooses the base of --target=cuda; leave it out with --target=$target${cuda_toolkit:+ and --cuda_toolkit}"
 fi
 
-if [ "$arch" = "$own_arch" ]; then
-  tag=${tag:-sru-server:$target}
-else
-  tag=${tag:-sru-server:$target-$arch}
-fi
+platform=() suffix=''
+[ "$arch" = "$own_arch" ] || { platform=(--platform "linux/$arch") suffix=-$arch; }
+tag=${tag:-sru-server:$target$suffix}
 
 works() {
   case "$1" in
@@ -92,14 +90,11 @@ works() {
     buildah) buildah --version ;;
   esac >/dev/null 2>&1
 }
-if [ -z "$engine" ]; then
-  for candidate in docker podman buildah; do
-    if works "$candidate"; then
-      engine=$candidate
-      break
-    fi
-  done
-fi
+for candidate in docker podman buildah; do
+  if [ -z "$engine" ] && works "$candidate"; then
+    engine=$candidate
+  fi
+done
 [ -n "$engine" ] || fail "no container engine works here; install docker, podman or buildah (scripts/deps.sh deploy)"
 works "$engine" || fail "--engine: $engine does not work here; '$engine info' says why"
 
@@ -121,23 +116,8 @@ arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision" --bui
 # OCI's own format has no HEALTHCHECK; docker makes its own.
 format=(--format docker)
 [ "$engine" != docker ] || format=()
-
-platform=()
-[ "$arch" = "$own_arch" ] || platform=(--platform "linux/$arch")
-
-# build STAGE TAG CONTEXT [OPTION...]
-build() {
-  local stage=$1 tag=$2 context=$3
-  shift 3
-  case "$engine" in
-    docker | podman)
-      "$engine" build "${platform[@]}" "${format[@]}" -f Dockerfile --target "$stage" -t "$tag" "$@" "$context"
-      ;;
-    buildah)
-      buildah_ bud --isolation chroot "${platform[@]}" "${format[@]}" -f "$PWD/Dockerfile" --target "$stage" -t "$tag" "$@" "$context"
-      ;;
-  esac
-}
+build=("$engine" build)
+[ "$engine" != buildah ] || build=(buildah_ bud --isolation chroot)
 
 # make_base NAME [TOOLKIT]: a Debian 12 from debootstrap, with a CUDA toolkit if one is named.
 make_base() {
@@ -201,7 +181,7 @@ else
   fi
 fi
 
-build "$stage" "$tag" "$context" "${arguments[@]}"
+"${build[@]}" "${platform[@]}" "${format[@]}" -f "$PWD/Dockerfile" --target "$stage" -t "$tag" "${arguments[@]}" "$context"
 if [ "$stage" = test ]; then
   echo "build_image: every test has passed, ${SECONDS}s"
   exit 0

@@ -78,8 +78,7 @@ if [ -n "$missing" ]; then
   printf 'image_rootfs: libraries are missing; name their folders in LD_LIBRARY_PATH:\n%s\n' "$missing" >&2
   exit 1
 fi
-mapfile -t libraries < <({ awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$closure"
-                        } | grep -v -E '/libcuda\.so|/libnvidia-' | sort -u)
+mapfile -t libraries < <(awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$closure" | grep -v -E '/libcuda\.so|/libnvidia-' | sort -u)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

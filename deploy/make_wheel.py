@@ -11,6 +11,7 @@ import base64
 import glob
 import hashlib
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -42,8 +43,8 @@ def make_rootfs(build, work):
     """The image's root file system, made in the folder `work`."""
     prefix, rootfs = os.path.join(work, "prefix"), os.path.join(work, "rootfs")
     output_of("cmake", "--install", build, "--prefix", prefix, "--component", "runtime", "--strip")
-    with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as cache:
-        sysroot = re.search(r"^SRU_SYSROOT:\w+=(.*)$", cache.read(), re.MULTILINE)
+    cache = pathlib.Path(build, "CMakeCache.txt").read_text(encoding="utf-8")
+    sysroot = re.search(r"^SRU_SYSROOT:\w+=(.*)$", cache, re.MULTILINE)
     environment = {**os.environ, "SRU_SYSROOT": sysroot[1] if sysroot else ""}
     output_of(os.path.join(ROOT, "deploy", "image_rootfs.sh"), prefix, rootfs, env=environment)
     return rootfs
@@ -63,8 +64,7 @@ def tree(folder, place):
 
 
 def make_wheel(rootfs, out):
-    with open(os.path.join(ROOT, "VERSION"), encoding="utf-8") as file:
-        version = file.read().strip()
+    version = pathlib.Path(ROOT, "VERSION").read_text(encoding="utf-8").strip()
     info = "sru_server-%s.dist-info" % version
     programs = tree(os.path.join(rootfs, "usr/local/bin"), "sru_server/bin")
     libraries = {"sru_server/lib/" + os.path.basename(path): path for path in glob.glob(rootfs + "/usr/lib/*/lib*.so*")
@@ -91,8 +91,7 @@ def make_wheel(rootfs, out):
 
         for name, source in sorted(files.items()):
             if "__pycache__" not in name:
-                with open(source, "rb") as file:
-                    add(name, file.read(), 0o755 if source in programs.values() else 0o644)
+                add(name, pathlib.Path(source).read_bytes(), 0o755 if source in programs.values() else 0o644)
         for name, text in texts.items():
             add(name, text.encode(), 0o644)
         add(info + "/RECORD", ("".join(record) + info + "/RECORD,,\n").encode(), 0o644)

@@ -21,6 +21,7 @@
 # no foreign architecture, no binfmt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/start_server.sh
 
 fail() {
   echo "arm64: $*" >&2
@@ -107,30 +108,17 @@ ask() {
 
 # Starts a server of $prefix, asks, stops it. Arguments: what is put before its command.
 serve() {
-  local log address='' metrics
+  local log metrics info
   log=$(mktemp)
-  "$@" "$prefix/bin/sru_server" --model_repository="$repository" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --http_listen= \
-    >"$log" 2>&1 &
-  server=$!
   trap 'kill "$server" 2>/dev/null || true' EXIT
-  for _ in $(seq 600); do
-    address=$(sed -n 's/^listening on \([^,]*\),.*/\1/p' "$log")
-    [ -z "$address" ] || break
-    kill -0 "$server" 2>/dev/null || { cat "$log"; fail "the server ended"; }
-    sleep 0.1  # the server prints its port; there is nothing to be notified by
-  done
-  [ -n "$address" ] || { cat "$log"; fail "the server did not listen within a minute"; }
+  start_server "$log" "$@" "$prefix/bin/sru_server" --model_repository="$repository" --http_listen=
   metrics=$(sed -n 's/^listening on .*, metrics on \([^, ]*\).*/\1/p' "$log")
   ask "$address" LOC classify "Where is Lake Titicaca ?"
   ask "$address" -19.885 score "Prince Andrew smiled."
   ask "$address" "the same ti" generate --max_new_tokens=12 "Prince Andrew smiled at"
-  python3 - "$metrics" <<'END'
-import sys, urllib.request
-text = urllib.request.urlopen("http://%s/metrics" % sys.argv[1], timeout=60).read().decode()
-line = [line for line in text.splitlines() if line.startswith("sru_backend_info")][0]
-print("arm64: " + line)
-assert 'isa="neon"' in line, line
-END
+  info=$(curl -sS --max-time 60 "http://$metrics/metrics" | grep '^sru_backend_info')
+  echo "arm64: $info"
+  [[ $info == *'isa="neon"'* ]] || fail "expected isa=\"neon\" in what /metrics says"
   kill "$server"
   wait "$server" || fail "the server returned $?"
   trap - EXIT

@@ -9,14 +9,13 @@ Needs only Python; starts a server on ports that the system picks and stops it.
 """
 
 import difflib
-import glob
 import os
 import re
-import subprocess
 import sys
 import urllib.request
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from report_common import PRETRAINED, ROOT, Process, output_of, run
+
 DOC = os.path.join("docs", "operations.md")
 # Metrics that this server does not show for want of a GPU, a certificate or a translator: type and labels.
 NOT_SHOWN = {
@@ -39,7 +38,7 @@ def markdown(text):
 
 def flag_tables(server):
     """--help=all as a table for each of its headings."""
-    text = subprocess.run([server, "--help=all"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    text = output_of([server, "--help=all"])
     lines = []
     entry = r"(?m)^(\S.*):\n(?=  --)|^  --(\w+)  +(\S.*\n(?:        .*\n)*)"
     for heading, name, help_text in re.findall(entry, text):
@@ -54,31 +53,20 @@ def flag_tables(server):
 
 def scrape(server, client):
     """The text of /metrics of a server that has answered calls of each kind."""
-    process = subprocess.Popen(
-        [server, "--model_repository=" + os.path.join(ROOT, "models", "pretrained"), "--prefix_cache_mb=16",
-         "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        grpc_port, metrics_port = re.findall(r"127\.0\.0\.1:(\d+)", process.stdout.readline())[:2]
+    with Process([server, f"--model_repository={PRETRAINED}", "--prefix_cache_mb=16", "--listen=127.0.0.1:0",
+                  "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"]) as process:
         for command, *arguments in (["classify", "Who wrote Hamlet ?"], ["encode", "Who wrote Hamlet ?"], ["models"],
                                     ["generate", "--max_new_tokens=2", "Natasha"], ["classify", "--model=none", "x"]):
-            subprocess.run([client, command, "--address=127.0.0.1:" + grpc_port, *arguments],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        url = "http://127.0.0.1:%s/metrics" % metrics_port
-        with urllib.request.urlopen(url, timeout=30) as response:
+            run([client, command, "--address=" + process.address, *arguments])
+        with urllib.request.urlopen(f"http://{process.metrics_address}/metrics", timeout=30) as response:
             return response.read().decode()
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
 
 
 def helps_in_sources():
     """name -> help, of every metric that the sources name beside its help."""
     found = {}
-    for path in glob.glob(os.path.join(ROOT, "server", "**", "*.cc"), recursive=True):
-        with open(path, encoding="utf-8") as file:
-            text = re.sub(r'"\s*\n\s*"', "", file.read())
+    for path in (ROOT / "server").glob("**/*.cc"):
+        text = re.sub(r'"\s*\n\s*"', "", path.read_text(encoding="utf-8"))
         found.update(re.findall(r'"(sru_\w+)"\W+(?:k\w+,\s*|Help\()"([^"]*)"', text))
     return found
 
@@ -127,14 +115,11 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     server, client = (os.path.abspath(path) for path in arguments)
-    path = os.path.join(ROOT, DOC)
-    with open(path, encoding="utf-8") as file:
-        page = file.read()
+    page = (ROOT / DOC).read_text(encoding="utf-8")
     made = with_table(page, "flags", flag_tables(server))
     made = with_table(made, "metrics", metric_table(server, client))
     if "--write" in sys.argv:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(made)
+        (ROOT / DOC).write_text(made, encoding="utf-8")
     elif made != page:
         lines = page.splitlines(), made.splitlines()
         print(*difflib.unified_diff(*lines, DOC, "the server", lineterm="", n=0), sep="\n")

@@ -1,9 +1,10 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Starts the server on the bundled models, asks six questions, scores two sentences and shows how fast it answers.
 # In a terminal the server then runs until Enter is pressed, so that its page can be seen; elsewhere it is stopped at once.
 # Usage: scripts/demo.sh [FOLDER_WITH_THE_PROGRAMS]
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/start_server.sh
 bin=${1:-build/bin}
 
 for program in sru_server sru_client sru_bench; do
@@ -39,22 +40,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 title "Starting the server on models/pretrained"
-: >"$work/out"
 started=$(milliseconds)
-"$bin/sru_server" --model_repository=models/pretrained --listen=127.0.0.1:0 \
-  --metrics_listen=127.0.0.1:0 --http_listen= >"$work/out" 2>"$work/log" &
-server=$!
-# It prints one line when it is ready: listening on ADDRESS:PORT, metrics on ADDRESS:PORT
-while ! grep -q '^listening on ' "$work/out"; do
-  if ! kill -0 "$server" 2>/dev/null || [ $(($(milliseconds) - started)) -gt 20000 ]; then
-    echo "demo: the server did not become ready; it said:" >&2
-    cat "$work/out" "$work/log" >&2
-    exit 1
-  fi
-  sleep 0.01
-done
+start_server "$work/out" "$bin/sru_server" --model_repository=models/pretrained --http_listen=
 ready=$(($(milliseconds) - started))
-address=$(sed -n 's/^listening on \([^,]*\), metrics on .*/\1/p' "$work/out")
 metrics=$(sed -n 's/^listening on .*, metrics on \(.*\)/\1/p' "$work/out")
 export SRU_ADDRESS="$address"
 health=$("$bin/sru_client" health)

@@ -24,6 +24,7 @@
 #   machine  what scripts/fresh_machine.sh needs to make a machine
 #   packages  what makes a Debian package (`make deb`)
 #   arm64  what scripts/arm64.sh needs in addition to `build`
+# shellcheck disable=SC2034  # the groups are read by name
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
@@ -61,20 +62,10 @@ fi
 wanted=()
 for group in "${@:-build}"; do
   case "$group" in
-    build) wanted+=("${build[@]}") ;;
-    cpp_client) wanted+=("${cpp_client[@]}") ;;
-    test) wanted+=("${test[@]}") ;;
-    lint) wanted+=("${lint[@]}") ;;
-    fuzz) wanted+=("${fuzz[@]}") ;;
-    full) wanted+=("${full[@]}") ;;
-    bench) wanted+=("${bench[@]}") ;;
-    deploy) wanted+=("${deploy[@]}") ;;
-    clients) wanted+=("${clients[@]}") ;;
-    bulk) wanted+=("${bulk[@]}") ;;
-    languages) wanted+=("${languages[@]}") ;;
-    machine) wanted+=("${machine[@]}") ;;
-    packages) wanted+=("${packages[@]}") ;;
-    arm64) wanted+=("${arm64[@]}") ;;
+    build | cpp_client | test | lint | fuzz | full | bench | deploy | clients | bulk | languages | machine | packages | arm64)
+      declare -n of_group=$group
+      wanted+=("${of_group[@]}")
+      ;;
     -h | --help)
       sed -n '2,26s/^# \{0,1\}//p' "$0"
       exit 0

@@ -1,4 +1,13 @@
-"""What scripts/fuzz.sh does; its --help says it."""
+"""Fuzzes everything that reads bytes of strangers or of files (tests/fuzz), on the address and undefined behavior
+sanitizers, and prints a table of what was run. Ends by itself, with 1 if a target failed.
+
+The readers' targets are libFuzzer programs of the preset asan (clang: scripts/deps.sh fuzz). The other four make their
+inputs by chance, because the threads of a server make the same input reach other lines each time, and gRPC is not
+instrumented. What the fuzzer finds worth keeping is kept in build-asan/fuzz/corpus and used again by the next run.
+
+An input that makes a target fail is written to build-asan/fuzz/crashes. Moved to tests/fuzz/crashes/TARGET, under a name
+that says what was wrong, it is a test: fuzz_corpus_test and this script run every file there.
+"""
 
 import argparse
 import concurrent.futures
@@ -12,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from report_common import ROOT, Table, progress
+from report_common import ROOT, progress, table
 
 TESTS = ROOT / "tests" / "fuzz"
 WORK = ROOT / "build-asan" / "fuzz"
@@ -120,13 +129,16 @@ def build(preset, target):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(usage="scripts/fuzz.sh --help", add_help=False)
-    parser.add_argument("--seconds", type=int, default=0)
-    parser.add_argument("--targets", default=",".join(TARGETS))
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minimize", action="store_true")
-    parser.add_argument("--server_preset", default="asan", choices=("asan", "release"))
+    parser = argparse.ArgumentParser(prog="scripts/fuzz.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flag = parser.add_argument
+    flag("--seconds", type=int, default=0, metavar="S", help="seconds of each target, after the inputs that there are (%(default)s)")
+    flag("--targets", default=",".join(TARGETS), metavar="A,B", help="some of %(default)s (all)")
+    flag("--jobs", type=int, default=2, metavar="J", help="targets that run at a time (%(default)s)")
+    flag("--seed", type=int, default=0, metavar="N")
+    flag("--minimize", action="store_true", help="afterwards adds to tests/fuzz/corpus the smallest inputs that reach what the "
+         f"committed ones do not, up to {MAX_FILES} files and {MAX_CORPUS_BYTES >> 10} KiB for a target")
+    flag("--server_preset", default="asan", choices=("asan", "release"), help="the build that door, model, http2 and gateway run in: "
+         "asan, or release, which is faster to build and misses more")
     args = parser.parse_args()
     args.targets = args.targets.split(",")
     for target in args.targets:
@@ -164,7 +176,7 @@ def main():
         except Failed as failure:
             print(f"fuzz: {failure}", file=sys.stderr)
             return 1
-    print(Table(HEADER, [fuzzer.row() for fuzzer in fuzzers]))
+    print(table(HEADER, [fuzzer.row() for fuzzer in fuzzers]))
     failures = [fuzzer.failure for fuzzer in fuzzers if fuzzer.failure]
     for failure in failures:
         print(f"fuzz: {failure}", file=sys.stderr)

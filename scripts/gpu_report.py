@@ -1,10 +1,20 @@
 #!/usr/bin/env python3
-"""Does the work of scripts/gpu_report.sh: parts of the report on a GPU, of which each step has a time limit.
+"""Finds out everything that we want to know about a GPU machine, in one command and at most 8 minutes: builds kernels/ and
+the checks, runs the benchmarks, the server, and the checks with and without compute-sanitizer, and writes OUT/gpu.md, OUT/gpu.json
+and OUT/gpu.log, all after every step. Needs python3, and --prefix or the CUDA toolkit (12.0 or newer) with g++ and CMake (3.25 or
+newer); no network. PyTorch (comparison, export of trained models), Nsight Compute (trace) and compute-sanitizer are used if they are there.
 
-A step that fails or runs out of time is a row that says so, and the others continue. Once nvidia-smi has shown a GPU, a program that finds
-none has failed: only PyTorch and NVIDIA's tools may be missing.
+The goldens always come first: they find out whether there is a GPU. --resume continues the report of an earlier run: its rows are kept, parts
+that it finished are left out, and of checks those that passed. --prefix names an installation, or a tar archive of one (make gpu_prefix), whose
+server is then also run on the GPU and whose programs are used instead of building them. OUT is $OUT or gpu-report. One GPU is used:
+CUDA_VISIBLE_DEVICES, or the one with the most free memory. Parts come in the order of their worth, should time run out.
+
+Each step has a time limit. One that fails or runs out of time is a row that says so, and the others continue. Exits with 77 if nvidia-smi
+shows no GPU, with 1 if a step failed; at once, with the reason, if our programs cannot use the GPU: once nvidia-smi has shown one, only
+PyTorch and NVIDIA's tools may be missing.
 """
 import concurrent.futures
+import contextlib
 import csv
 import glob
 import io
@@ -72,10 +82,8 @@ def json_lines(text):
     """The objects that are lines of a program's output, also of one that was cut."""
     found = []
     for line in text.splitlines():
-        try:
+        with contextlib.suppress(ValueError):
             found += [json.loads(line)] if line.startswith("{") else []
-        except ValueError:
-            pass
     return found
 
 
@@ -103,12 +111,12 @@ def measure(name, seconds, says):
 def beside(args, jobs, seconds):
     """The rows of jobs, each a name, a command and what makes a row of its output, several beside each other: they keep the processors
     busy, not the GPU, and nothing is timed. What passed in the run that this one continues is left out."""
-    def work(name, words, judge):
-        output, failed = step(name, words, seconds)
-        return judge(name, output, failed)
+    def work(job):
+        name, words, judge = job
+        return judge(name, *step(name, words, seconds))
 
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
-        yield from pool.map(lambda job: work(*job), [job for job in jobs if job[0] not in args.passed])
+        yield from pool.map(work, [job for job in jobs if job[0] not in args.passed])
 
 
 # ---------------------------------------------------------------- checks
@@ -340,7 +348,7 @@ def served(args, _):
                                  lambda server, name=name, wanted=wanted: ask(server, name, *wanted))
 
 
-# In the order of what is worth most if time runs out. What gpu_report.sh says of --parts.
+# In the order of what is worth most if time runs out.
 PARTS = (goldens, measure("products", 60, "Our product for few rows beside the library's, with weights from memory."),
          measure("systems", 120, "Random weights of the paper's sizes, from the call of Run() to the results, and what reading the weights takes."),
          trace, measure("predict", 40, "Predict by one block for each row and by a cluster of blocks."),

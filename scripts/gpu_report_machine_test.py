@@ -65,6 +65,7 @@ class MachineTest(unittest.TestCase):
         self.write(self.root + "/kernels/bench/compare_pytorch.py", COMPARE)
         os.makedirs(self.root + "/tests")
         os.symlink(os.path.join(ROOT, "tests", "data"), self.root + "/tests/data")
+        os.symlink(os.path.join(ROOT, "models"), self.root + "/models")
         # The machine.
         self.write(self.here + "/cuda/lib64/libcublasLt.so.13", "")
         self.gpus(1)

@@ -6,6 +6,7 @@
 set -euo pipefail
 build=$(readlink -f "$1")
 source=$(readlink -f "$(dirname "$0")/..")
+. "$source/scripts/start_server.sh"
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -24,15 +25,7 @@ for program in sru_server sru_client sru_bench; do
 done
 
 start() {  # FLAG...
-  : >"$work/server"  # the line of the server before is not this one's
-  env -i "$work/moved/bin/sru_server" --backend=auto --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 "$@" >"$work/server" 2>&1 &
-  server=$!
-  for _ in $(seq 300); do
-    address=$(sed -n 's/^listening on \([^,]*\),.*/\1/p' "$work/server")
-    [ -n "$address" ] && break
-    kill -0 "$server" || { cat "$work/server"; exit 1; }
-    sleep 0.1  # the server prints its port; there is nothing to be notified by
-  done
+  start_server "$work/server" env -i "$work/moved/bin/sru_server" --backend=auto "$@"
 }
 stop() {
   kill "$server"

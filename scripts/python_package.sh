@@ -12,15 +12,16 @@
 #   scripts/fresh_machine.sh trixie --command='scripts/deps.sh test clients && scripts/python_package.sh'
 set -euo pipefail
 root=$(readlink -f "$(dirname "$0")/..")
+. "$root/scripts/start_server.sh"
 
-server='' pythons=()
+program='' server='' address='' pythons=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help)
       sed -n '2,13s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
-    --server=?*) server=$(readlink -f "${argument#*=}") ;;
+    --server=?*) program=$(readlink -f "${argument#*=}") ;;
     -*)
       echo "python_package: unexpected argument '$argument'; --help says what there is" >&2
       exit 2
@@ -43,15 +44,7 @@ if [ ${#pythons[@]} -eq 0 ]; then
 fi
 
 work=$(mktemp -d)
-server_process=''
-clean_up() {
-  if [ -n "$server_process" ]; then
-    kill "$server_process" 2>/dev/null || true
-    wait "$server_process" 2>/dev/null || true
-  fi
-  rm -rf "$work"
-}
-trap clean_up EXIT
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 
 # Runs pip; ends with "skipped" if it found nothing because it could not connect.
 pip_run() {
@@ -65,18 +58,8 @@ pip_run() {
   fi
 }
 
-address=''
-if [ -n "$server" ]; then
-  : >"$work/server"  # the process may not have made it when it is first read
-  "$server" --model_repository="$root/models/pretrained" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --http_listen= \
-    >"$work/server" 2>&1 &
-  server_process=$!
-  for _ in $(seq 300); do
-    address=$(sed -n 's/^listening on \([^,]*\),.*/\1/p' "$work/server")
-    [ -n "$address" ] && break
-    kill -0 "$server_process" || { cat "$work/server" >&2; exit 1; }
-    sleep 0.1 # the server prints its port; there is nothing to be notified by
-  done
+if [ -n "$program" ]; then
+  start_server "$work/server" "$program" --model_repository="$root/models/pretrained" --http_listen=
 fi
 
 # A copy, since a build leaves files beside the sources.

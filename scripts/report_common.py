@@ -182,14 +182,14 @@ class Process:
         hangs.start()
         ready = self.process.stdout.readline()
         hangs.cancel()
-        found = re.search(r"listening on ([^,\s]+)(?:.*, HTTP on ([^,\s]+))?", ready)
+        found = re.search(r"listening on ([^,\s]+)(?:, metrics on ([^,\s]+))?(?:.*, HTTP on ([^,\s]+))?", ready)
         if not found:
             self.process.terminate()
             raise NotMeasured(last_line(self.process.communicate()[1] or ready or "the server does not start"))
         # Its log must not fill the pipe.
         self._log = threading.Thread(target=self.process.stderr.read, daemon=True)
         self._log.start()
-        self.address, self.http_address = found.groups()
+        self.address, self.metrics_address, self.http_address = found.groups()
 
     def __enter__(self):
         return self
@@ -237,16 +237,14 @@ class Models:
             make(repository)
         return repository
 
-    def python(self, *words):
-        output_of([self.args.python, *words])
-
     def export(self, source, target):
         """Exports a folder with checkpoint.pt and config.json, and what is beside them: vocabularies, labels."""
-        words = ["--checkpoint", source / "checkpoint.pt", "--config", source / "config.json", "--out", target]
+        words = [self.args.python, ROOT / "models" / "export_torch.py", "--checkpoint", source / "checkpoint.pt",
+                 "--config", source / "config.json", "--out", target]
         for flag, file in (("--vocab", "vocab.txt"), ("--labels", "labels.txt"), ("--subwords", "spm.model")):
             if (source / file).exists():
                 words += [flag, source / file]
-        self.python(ROOT / "models" / "export_torch.py", *words)
+        output_of(words)
 
     def shared(self, *names):
         """A file or folder of --shared."""
@@ -267,16 +265,10 @@ class Models:
 
 def write_language_model(folder, encoder, vocabulary):
     """A language model with random weights, as tests/golden/make_language_model.py writes one with the published package."""
-    width, inputs, projection = encoder["hidden_size"], encoder["input_size"], encoder["projection_size"]
-    shapes = {"embedding.weight": [vocabulary, inputs], "out.weight": [vocabulary, width], "out.bias": [vocabulary]}
-    for layer in range(encoder["num_layers"]):
-        projected = projection < min(inputs, width)
-        inner = projection if projected else inputs
-        of_layer = {"weight": [inner, width * (3 if inputs == width else 4)], "weight_c": [2 * width], "bias": [2 * width], "scale_x": [1]}
-        if projected:
-            of_layer["weight_proj"] = [inputs, projection]
-        shapes.update({f"encoder.rnn_lst.{layer}.{name}": shape for name, shape in of_layer.items()})
-        inputs = width
+    sys.path.append(str(ROOT / "models"))  # nothing else here needs it
+    from exporter.encoder import read_encoder
+    from exporter.stack import expected_tensors
+    shapes = expected_tensors(read_encoder("here", {"sru_config": encoder}), vocabulary, 0, "language_model")
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(
         {"format_version": 1, "task": "language_model", "description": "random weights", "encoder": encoder,
@@ -333,12 +325,10 @@ def at_least(name, value, limit, detail="", digits=2):
 # ---------------------------------------------------------------- the page
 
 
-class Table(collections.namedtuple("Table", "header rows")):
+def table(header, rows):
     """Markdown of columns."""
-
-    def __str__(self):
-        lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in [self.header, *self.rows]]
-        return "\n".join([lines[0], "|" + "---|" * len(self.header), *lines[1:]])
+    lines = ["| " + " | ".join(map(str, cells)) + " |" for cells in [header, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
 def machine(backend):
@@ -362,8 +352,9 @@ class Report:
         self.parts = {part.__name__: part for part in parts}
         self.machine = ""  # what else it is, besides its processor
         self.rows, self.done, self.missing = {}, [], {}  # by part, and its rows by name; parts; why, by part
-        self.parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__,
-                                              formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.parser = argparse.ArgumentParser(
+            description=sys.modules["__main__"].__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog="parts:\n" + "\n".join(f"  {name:11}{part.__doc__.splitlines()[0]}" for name, part in self.parts.items()))
         flag = self.parser.add_argument
         flag("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder with the programs (build/bin)")
         flag("--out", type=pathlib.Path, default=page, help="the page (%(default)s)")
@@ -402,7 +393,7 @@ class Report:
         text = f"# Figures\n\nWritten by `scripts/{pathlib.Path(sys.argv[0]).name}`. {about}{quick}\n"
         for part, rows in self.rows.items():
             cells = [(row.name, row.figure if row.good else f"**{row.figure}**", row.wanted) for row in rows.values()]
-            text += f"\n## {part}\n\n{self.parts[part].__doc__.splitlines()[0]}\n\n{Table(('', 'found', 'wanted'), cells)}\n"
+            text += f"\n## {part}\n\n{self.parts[part].__doc__.splitlines()[0]}\n\n{table(('', 'found', 'wanted'), cells)}\n"
             if part in self.missing:
                 text += f"\nNot measured: {self.missing[part]}.\n"
         args.out.write_text(text, encoding="utf-8")

@@ -26,6 +26,7 @@ the end.
 
 import argparse
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -35,7 +36,8 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from report_common import ROOT
+
 # Where the programs look for what their flags do not say.
 ENVIRONMENT = {"SRU_LISTEN": "127.0.0.1:50051", "SRU_HTTP_LISTEN": "127.0.0.1:8080", "SRU_METRICS_LISTEN": "127.0.0.1:9090",
                "SRU_ADDRESS": "localhost:50051"}  # fmt: skip
@@ -131,26 +133,19 @@ class Shell:
                 ["bash", "-e", "-u", "-o", "pipefail"], cwd=folder, env=environment, stdin=subprocess.PIPE,
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        self._count = 0
 
     def run(self, command, timeout):
         """(whether it succeeded, its output)"""
-        self._count += 1
         begin = os.path.getsize(self._output)
         done = self._output + ".done"
-        self._process.stdin.write(("%s\necho %d >'%s'\n" % (command, self._count, done)).encode())
+        self._process.stdin.write(("%s\n: >'%s'\n" % (command, done)).encode())
         self._process.stdin.flush()
         deadline = time.monotonic() + timeout
-        success = False
-        while time.monotonic() < deadline:
-            if os.path.exists(done):
-                with open(done, encoding="utf-8") as file:
-                    success = file.read().strip() == str(self._count)
-                if success:
-                    break
-            if self._process.poll() is not None:
-                break
+        while not os.path.exists(done) and self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
+        success = os.path.exists(done)
+        if success:
+            os.remove(done)
         with open(self._output, "rb") as file:
             file.seek(begin)
             return success, file.read().decode(errors="replace")
@@ -184,21 +179,18 @@ def link_project(folder, build):
 
 def write_file(folder, block, text):
     """Why the block is not what the project has; None if the project does not have it, and it was written."""
-    path = os.path.join(ROOT, block.file)
-    if not os.path.exists(path):
-        with open(os.path.join(folder, block.file), "w", encoding="utf-8") as file:
-            file.write(text)
+    path = ROOT / block.file
+    if not path.exists():
+        pathlib.Path(folder, block.file).write_text(text, encoding="utf-8")
         return None
-    with open(path, encoding="utf-8") as file:
-        if file.read().strip() == block.text.strip():
-            return None
+    if path.read_text(encoding="utf-8").strip() == block.text.strip():
+        return None
     return "line %d: FAILED: it is not equal to %s" % (block.line, block.file)
 
 
 def follow(page, section, build, ports, timeout, setup="", present=(), out=sys.stdout):
     """Runs a page, after the command `setup`; 1 if a block failed, else 0. `present`: what blocks may need that is no program."""
-    with open(page, encoding="utf-8") as file:
-        blocks = blocks_of(file.read(), section)
+    blocks = blocks_of(pathlib.Path(page).read_text(encoding="utf-8"), section)
     if not any(block.runs for block in blocks):
         raise ValueError("%s has no commands%s" % (page, " in '%s'" % section if section else ""))
     chosen = {port: free_port() for port in ports}

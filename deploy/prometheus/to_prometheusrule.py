@@ -5,11 +5,11 @@ deploy/prometheus/to_prometheusrule.py           after a change of recording.yam
 deploy/prometheus/to_prometheusrule.py --check   exits with 1 when it is not up to date
 """
 
-import os
+import pathlib
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-OUT = os.path.join(HERE, "..", "kubernetes", "monitoring", "prometheusrule.yaml")
+HERE = pathlib.Path(__file__).resolve().parent
+OUT = HERE.parent / "kubernetes" / "monitoring" / "prometheusrule.yaml"
 
 HEAD = """\
 # Made by deploy/prometheus/to_prometheusrule.py from recording.yaml and alerts.yaml there; edit those.
@@ -27,9 +27,7 @@ spec:
 def make():
     text = HEAD
     for name in ("recording.yaml", "alerts.yaml"):
-        with open(os.path.join(HERE, name), encoding="utf-8") as file:
-            lines = file.read().split("groups:\n", 1)[1].splitlines()
-        for line in lines:
+        for line in (HERE / name).read_text(encoding="utf-8").split("groups:\n", 1)[1].splitlines():
             if line and not line.lstrip().startswith("#"):
                 text += "  " + line + "\n"
     return text
@@ -37,13 +35,10 @@ def make():
 
 def main():
     text = make()
-    if "--check" in sys.argv[1:]:
-        with open(OUT, encoding="utf-8") as file:
-            if file.read() != text:
-                sys.exit("prometheusrule.yaml is not up to date; run deploy/prometheus/to_prometheusrule.py")
-        return
-    with open(OUT, "w", encoding="utf-8") as file:
-        file.write(text)
+    if "--check" not in sys.argv[1:]:
+        OUT.write_text(text, encoding="utf-8")
+    elif OUT.read_text(encoding="utf-8") != text:
+        sys.exit("prometheusrule.yaml is not up to date; run deploy/prometheus/to_prometheusrule.py")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,10 @@
 """Gives the tensors of a checkpoint the format's names, and checks them."""
 
-import collections
 import fnmatch
-import re
 
 from .common import ExportError, listed
 from .folds import REMOVE
-
-# What the user is told to check when a tensor is there that the config does not have, or the other
-# way round.
-Settings = collections.namedtuple("Settings", "unknown missing")
+from .modules import of_module
 
 
 def drop_ignored(source, state, arguments):
@@ -38,30 +33,27 @@ def strangers_message(source, names, prefixes, hints):
             f"name them)" + ("; " + "; ".join(hints) if hints else f". If the answer does not depend on the rest: {flags}"))
 
 
-def rename_tensors(source, state, prefixes, hints=()):
-    """Gives the tensors the format's names; `prefixes` maps names of modules to the format's."""
+def rename_tensors(source, state, modules, hints=()):
+    """Gives the tensors the format's names; `modules` has the name in the checkpoint of each module of the format."""
     renamed, strangers = {}, []
     for name, tensor in state.items():
-        for prefix, canonical in prefixes.items():
-            start = prefix + "." if prefix else ""
-            if name.startswith(start):
-                # An empty prefix matches every name, so only what the module can hold is taken.
-                if (prefix or canonical != "encoder"
-                        or re.match(r"rnn_lst\.|input_to_hidden\.", name)):
-                    renamed[canonical + "." + name[len(start):]] = (name, tensor)
-                    break
-        else:
+        module = next((module for module, prefix in modules.items() if of_module(name, prefix)), None)
+        if module is None:
             strangers.append(name)
+        else:
+            prefix = modules[module]
+            renamed[f"{module}.{name[len(prefix) + 1:] if prefix else name}"] = (name, tensor)
     if strangers:
-        raise ExportError(strangers_message(source, strangers, prefixes, hints))
+        raise ExportError(strangers_message(source, strangers, modules.values(), hints))
     return renamed
 
 
-def collect_tensors(torch, source, given, expected, settings):
+def collect_tensors(torch, source, given, expected, optional=(), unknown="the config", missing="the config"):
     """The tensors in the order of `expected`, as {name: float32 tensor}, all checked.
 
     given: {name in the format: (name in the checkpoint, tensor)}
-    expected: {name: (shape, optional)}
+    expected: {name: shape}. Those named in `optional` may be missing.
+    unknown, missing: what the user is told to check when a tensor is there that the config does not have, or the other way round
     """
     for name, (original, _) in given.items():
         if ".custom_m." in name:
@@ -71,16 +63,13 @@ def collect_tensors(torch, source, given, expected, settings):
             raise ExportError(f"{source}: tensor '{original}': {REMOVE}")
         if name not in expected:
             raise ExportError(f"{source}: tensor '{original}' is not part of a model with this "
-                              f"config; check {settings.unknown}")
+                              f"config; check {unknown}")
     tensors = {}
-    for name, (shape, optional) in expected.items():
-        if name not in given:
-            if optional:
-                continue
-            raise ExportError(f"{source}: tensor '{name}' is missing (shape {shape}); check "
-                              f"{settings.missing}")
-        original, tensor = given[name]
-        tensors[name] = checked_tensor(torch, source, original, tensor, shape)
+    for name, shape in expected.items():
+        if name in given:
+            tensors[name] = checked_tensor(torch, source, *given[name], shape)
+        elif name not in optional:
+            raise ExportError(f"{source}: tensor '{name}' is missing (shape {shape}); check {missing}")
     return tensors
 
 

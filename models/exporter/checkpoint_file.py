@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 
 from . import inert_pickle
-from .common import ExportError, Progress, count_of, listed, read_config
+from .common import ExportError, count_of, listed, progress, read_config
 from .folds import fold_parametrizations
 
 # The tensors by name; what else the file says: `options`, the hyper-parameters that training kept, and `classes`, the class
@@ -81,7 +81,7 @@ def load_file(torch, path):
     except OSError as error:
         raise ExportError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
     try:
-        with Progress(f"reading the checkpoint {path} ({os.path.getsize(path) / 1e6:,.0f} MB)"), file, unpack(file) as whole:
+        with progress(f"reading the checkpoint {path} ({os.path.getsize(path) / 1e6:,.0f} MB)"), file, unpack(file) as whole:
             size = whole.seek(0, os.SEEK_END)
             kind = check_kind(path, whole, size)
             whole.seek(0)
@@ -221,24 +221,23 @@ def walk(value, is_leaf=lambda path, value: False):
 
 
 def find_state_dicts(torch, value):
-    """Every state_dict and every pickled module in a checkpoint, as (path of keys, value)."""
+    """Every state_dict and every pickled module in a checkpoint, by the keys that lead to it ("" if it is the file itself)."""
     def is_weights(value):
         return inert_pickle.is_module(value) or is_state_dict(torch, value)
 
     def is_other(path):
         return bool(path) and NOT_WEIGHTS.search(path[-1]) is not None
 
-    return [(path, inner) for path, inner in walk(value, lambda path, inner: is_other(path) or is_weights(inner))
-            if is_weights(inner) and not is_other(path)]
+    return {".".join(path): inner for path, inner in walk(value, lambda path, inner: is_other(path) or is_weights(inner))
+            if is_weights(inner) and not is_other(path)}
 
 
 def has_layers(value):
     return inert_pickle.is_module(value) or any(map(LAYERS.match, value))
 
 
-def choose_state_dict(path, found, wanted):
-    """The one of `found` that is exported; and what else there is, as names."""
-    names = {".".join(keys): value for keys, value in found}
+def choose_state_dict(path, names, wanted):
+    """The one that is exported, as (name, value). `names`: find_state_dicts()."""
     if wanted is not None:
         if wanted not in names:
             raise ExportError(f"--weights {wanted}: the checkpoint {path} has no such state_dict; it has "
@@ -312,7 +311,7 @@ def read_checkpoint(torch, arguments, loaded=None):
         inside = f" of {listed(names)}" if names else ""
         raise ExportError(f"checkpoint {path}: expected a state_dict, found {kind}{inside}; save model.state_dict()")
     name, chosen = choose_state_dict(path, found, arguments.weights)
-    others = [".".join(keys) for keys, _ in found if ".".join(keys) != name]
+    others = [other for other in found if other != name]
     if name:
         arguments.notes.append(f"the weights are those of the entry '{name}' of the checkpoint"
                                + (f"; it also has {listed(others)} (--weights)" if others else ""))

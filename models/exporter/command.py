@@ -101,24 +101,19 @@ def from_served_form(source, config, notes):
 
 def with_flags(config, arguments):
     """The config with what flags say."""
-    config = dict(config)
-    for key in ("task", "pooling", "preprocessing", "oov_id"):
-        value = getattr(arguments, key)
-        if value is not None:
-            config[key] = value
-    return config
+    flags = {key: getattr(arguments, key) for key in ("task", "pooling", "preprocessing", "oov_id")}
+    return {**config, **{key: value for key, value in flags.items() if value is not None}}
 
 
 def take_unknown(source, config, arguments):
-    """The config without the key "unknown" of its preprocessing, and what that or the flag says."""
+    """Takes the key "unknown" out of the config's preprocessing, and returns what that or the flag says."""
     preprocessing = config.get("preprocessing")
     if not isinstance(preprocessing, dict) or "unknown" not in preprocessing:
-        return config, arguments.unknown
-    rest = dict(preprocessing)
-    unknown = rest.pop("unknown")
+        return arguments.unknown
+    unknown = preprocessing.pop("unknown")
     if unknown not in UNKNOWN:
         raise ExportError(f"{source}: preprocessing.unknown: expected one of {', '.join(UNKNOWN)}; found {json.dumps(unknown)}")
-    return {**config, "preprocessing": rest}, arguments.unknown or unknown
+    return arguments.unknown or unknown
 
 
 def export(torch, arguments):
@@ -132,7 +127,7 @@ def export(torch, arguments):
     source = f"config {path}" if path else "command line"
     config = read_config(path) if path else {}
     config = with_flags(from_served_form(source, config, arguments.notes), arguments)
-    config, unknown = take_unknown(source, config, arguments)
+    unknown = take_unknown(source, config, arguments)
     take_labels(source, config, arguments)
     note_misspellings(source, config, arguments.notes)
     task = read_task(source, config, arguments)

@@ -2,12 +2,15 @@
 text files."""
 
 import collections
+import contextlib
 import json
+import pathlib
 import sys
 import threading
 import time
 
 REQUIRED = object()
+PATIENCE_S = 2.0
 
 FORMAT_VERSION = 1
 
@@ -32,29 +35,24 @@ Exported = collections.namedtuple("Exported",
                                   "config tensors vocabulary layers summary usage")
 
 
-class Progress:
-    """Says on standard error what takes longer than two seconds, and how long it took."""
+@contextlib.contextmanager
+def progress(what):
+    """Says on standard error what takes longer than PATIENCE_S, and how long it took. Yields what the timer calls."""
+    said = []
 
-    PATIENCE_S = 2.0
+    def say():
+        said.append(what)
+        print(f"{what} ...", file=sys.stderr, flush=True)
 
-    def __init__(self, what):
-        self._what, self._said = what, False
-        self._timer = threading.Timer(self.PATIENCE_S, self._say)
-        self._timer.daemon = True
-
-    def _say(self):
-        self._said = True
-        print(f"{self._what} ...", file=sys.stderr, flush=True)
-
-    def __enter__(self):
-        self._start = time.monotonic()
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_):
-        self._timer.cancel()
-        if self._said:
-            print(f"  done after {time.monotonic() - self._start:.0f} s", file=sys.stderr, flush=True)
+    timer, start = threading.Timer(PATIENCE_S, say), time.monotonic()
+    timer.daemon = True
+    timer.start()
+    try:
+        yield say
+    finally:
+        timer.cancel()
+        if said:
+            print(f"  done after {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
 def listed(names, most=6):
@@ -75,8 +73,7 @@ def count_of(number, thing):
 
 def read_text(path, what):
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise ExportError(f"cannot read the {what} {path}: {error.strerror}") from error
     try:
@@ -85,13 +82,8 @@ def read_text(path, what):
         raise ExportError(f"{what} {path}: not valid UTF-8 at byte {error.start}") from error
 
 
-def read_lines(path, what):
-    """The lines of a file that holds one entry per line: none empty, none twice."""
-    return check_lines(read_text(path, what), what, path)
-
-
 def check_lines(text, what, path):
-    """The lines of a text, as read_lines() wants them."""
+    """The lines of a text with one entry per line: none empty, none twice."""
     if text.startswith("\ufeff"):
         raise ExportError(f"{what} {path}: starts with a byte order mark; remove it")
     lines = text.split("\n")

@@ -87,7 +87,7 @@ def make_encoder(source, where, arguments):
 
 
 def layer_tensors(encoder, prefix, input_size, num_layers):
-    """Names and shapes of the tensors of layers, as {name: (shape, optional)}.
+    """Names and shapes of the tensors of layers, as {name: shape}.
 
     They are `prefix`0.weight and so on. Follows the constructor of sru.SRUCell.
     """
@@ -100,14 +100,12 @@ def layer_tensors(encoder, prefix, input_size, num_layers):
             projection = 0
         num_matrices = 4 if encoder["has_skip_term"] and input_size != output_size else 3
         if projection:
-            tensors[name + "weight_proj"] = ([input_size, projection], False)
-        tensors[name + "weight"] = ([projection or input_size, output_size * num_matrices], False)
-        tensors[name + "weight_c"] = ([2 * output_size], False)
-        tensors[name + "bias"] = ([2 * output_size], False)
-        tensors[name + "scale_x"] = ([1], False)
+            tensors[name + "weight_proj"] = [input_size, projection]
+        tensors[name + "weight"] = [projection or input_size, output_size * num_matrices]
+        tensors[name + "weight_c"] = tensors[name + "bias"] = [2 * output_size]
+        tensors[name + "scale_x"] = [1]
         if encoder["layer_norm"]:
             width = output_size if encoder["normalize_after"] else input_size
-            tensors[name + "layer_norm.weight"] = ([width], False)
-            tensors[name + "layer_norm.bias"] = ([width], False)
+            tensors[name + "layer_norm.weight"] = tensors[name + "layer_norm.bias"] = [width]
         input_size = output_size
     return tensors

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import pathlib
 import re
 import shutil
 import struct
@@ -52,30 +53,6 @@ def check_free(out, force, inputs=()):
                               "version")
 
 
-def write_directory(out, force, write, accept):
-    """Calls write(directory) and accept(directory) on a hidden sibling of `out`, then renames it, so that a server that
-    runs meanwhile never sees half a model. One that is not accepted is not written. Returns whether it was accepted."""
-    parent = os.path.dirname(os.path.abspath(out))
-    os.makedirs(parent, exist_ok=True)
-    temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
-    try:
-        os.chmod(temporary, 0o777 & ~current_umask())
-        write(temporary)
-        if not accept(temporary):
-            return False
-        check_free(out, force)
-        if os.path.lexists(out):
-            old = tempfile.mkdtemp(prefix=".replaced-", dir=parent)
-            os.rename(out, os.path.join(old, "model"))
-            os.rename(temporary, out)
-            shutil.rmtree(old)
-        else:
-            os.rename(temporary, out)
-        return True
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def current_umask():
     mask = os.umask(0)
     os.umask(mask)
@@ -104,26 +81,40 @@ def config_text(config):
     return re.sub(r"\[\n([0-9,\s]+)\]", fill, text) + "\n"
 
 
+def write_files(directory, description, model):
+    """The files of an Exported model."""
+    config = {"format_version": FORMAT_VERSION, **({"description": description} if description else {}), **model.config}
+    pathlib.Path(directory, "config.json").write_text(config_text(config), encoding="utf-8")
+    write_safetensors(os.path.join(directory, "model.safetensors"), model.tensors)
+    vocabulary = model.vocabulary
+    if vocabulary is not None and vocabulary.words is not None:
+        pathlib.Path(directory, "vocab.txt").write_bytes("".join(word + "\n" for word in vocabulary.words).encode())
+    if vocabulary is not None and vocabulary.pieces is not None:
+        shutil.copyfile(vocabulary.pieces, os.path.join(directory, "spm.model"))
+
+
 def write_model(out, force, description, model, accept):
-    """Writes the files of an Exported model to `out` if accept(directory); returns whether it did."""
-    config = {"format_version": FORMAT_VERSION}
-    if description:
-        config["description"] = description
-    config.update(model.config)
-
-    def write(directory):
-        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
-            file.write(config_text(config))
-        write_safetensors(os.path.join(directory, "model.safetensors"), model.tensors)
-        vocabulary = model.vocabulary
-        if vocabulary is not None and vocabulary.words is not None:
-            with open(os.path.join(directory, "vocab.txt"), "w", encoding="utf-8",
-                      newline="\n") as file:
-                file.write("\n".join(vocabulary.words) + "\n")
-        if vocabulary is not None and vocabulary.pieces is not None:
-            shutil.copyfile(vocabulary.pieces, os.path.join(directory, "spm.model"))
-
-    return write_directory(out, force, write, accept)
+    """Writes an Exported model to a hidden sibling of `out`, then renames it, so that a server that runs meanwhile never sees
+    half a model. If accept(directory) is false, it is not written. Returns whether it was accepted."""
+    parent = os.path.dirname(os.path.abspath(out))
+    os.makedirs(parent, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
+    try:
+        os.chmod(temporary, 0o777 & ~current_umask())
+        write_files(temporary, description, model)
+        if not accept(temporary):
+            return False
+        check_free(out, force)
+        if os.path.lexists(out):
+            old = tempfile.mkdtemp(prefix=".replaced-", dir=parent)
+            os.rename(out, os.path.join(old, "model"))
+            os.rename(temporary, out)
+            shutil.rmtree(old)
+        else:
+            os.rename(temporary, out)
+        return True
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def count_weights(model):

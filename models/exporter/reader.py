@@ -2,10 +2,10 @@
 
 import os
 
-from .checkpoint import Settings, collect_tensors, drop_ignored
+from .checkpoint import collect_tensors, drop_ignored
 from .checkpoint_file import read_checkpoint
-from .common import (MAX_ANSWER_TOKENS, MAX_LAYERS, MAX_TAGS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported, read_boolean,
-                     read_integer, read_lines, refuse_flags, shortened)
+from .common import (MAX_ANSWER_TOKENS, MAX_LAYERS, MAX_TAGS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported, check_lines,
+                     read_boolean, read_integer, read_text, refuse_flags, shortened)
 from .encoder import check_arguments, layer_tensors, make_encoder
 from .vocabulary import Vocabulary
 
@@ -22,8 +22,6 @@ CELL_ARGUMENTS = {
 
 # The public code keeps a copy of the rows of the embedding that were not trained.
 IGNORED_TENSORS = ("fixed_embedding",)
-
-SETTINGS = Settings(unknown="the config", missing="the config")
 
 
 def read_model(torch, arguments, task, source, config):
@@ -42,10 +40,8 @@ def read_model(torch, arguments, task, source, config):
 
     checkpoint = f"checkpoint {arguments.checkpoint}"
     state = drop_ignored(checkpoint, read_checkpoint(torch, arguments).state, arguments)
-    given = {name: (name, tensor) for name, tensor in state.items()
-             if name not in IGNORED_TENSORS}
-    tensors = collect_tensors(torch, checkpoint, given, expected_tensors(encoder, reader, size),
-                              SETTINGS)
+    given = {name: (name, tensor) for name, tensor in state.items() if name not in IGNORED_TENSORS}
+    tensors = collect_tensors(torch, checkpoint, given, expected_tensors(encoder, reader, size))
     usage = ("sru_client answer --model={model} --question 'your question' FILE"
              if vocabulary is not None else
              "but it has no vocabulary, so that it can be loaded and yet answer no text")
@@ -121,7 +117,7 @@ def read_words(source, config, arguments, size):
     if path is None:
         return None
     lowercase = read_boolean(source, config, "lowercase")
-    words = read_lines(path, "vocabulary")
+    words = check_lines(read_text(path, "vocabulary"), "vocabulary", path)
     if len(words) != size:
         raise ExportError(f"vocabulary {path}: expected {size} words, as many as vocab_size says, "
                           f"found {len(words)}")
@@ -129,17 +125,16 @@ def read_words(source, config, arguments, size):
 
 
 def expected_tensors(encoder, reader, vocabulary_size):
-    """Names and shapes of the tensors of a reader, as {name: (shape, optional)}."""
+    """Names and shapes of the tensors of a reader, as {name: shape}."""
     def linear(module, rows, columns):
-        tensors[module + ".linear.weight"] = ([rows, columns], False)
-        tensors[module + ".linear.bias"] = ([rows], False)
+        tensors[module + ".linear.weight"] = [rows, columns]
+        tensors[module + ".linear.bias"] = [rows]
 
     width = reader["embedding_dim"]
-    tensors = {"embedding.weight": ([vocabulary_size, width], False)}
+    tensors = {"embedding.weight": [vocabulary_size, width]}
     for tags in ("pos", "ner"):
         if f"{tags}_size" in reader:
-            tensors[f"{tags}_embedding.weight"] = (
-                [reader[f"{tags}_size"], reader[f"{tags}_dim"]], False)
+            tensors[f"{tags}_embedding.weight"] = [reader[f"{tags}_size"], reader[f"{tags}_dim"]]
     if reader["use_qemb"]:
         linear("qemb_match", width, width)
     layers, question_layers = encoder["num_layers"], reader["question_layers"]

@@ -3,14 +3,14 @@
 import collections
 import json
 
-from .checkpoint import Settings, collect_tensors, drop_ignored, rename_tensors
+from .checkpoint import collect_tensors, drop_ignored, rename_tensors
 from .checkpoint_file import read_checkpoint
 from .common import MAX_LABELS, ExportError, Exported, check_boolean, count_of, listed
 from .encoder import layer_tensors, read_encoder
 from .encoder_shapes import check_options, from_linear_names, infer_encoder, sizes
 from .folds import REMOVE
 from .head import fold_head, head_tensors, hidden_before, layers_before, read_layers
-from .modules import Found, find_embedding, find_encoder, find_output, under
+from .modules import find_embedding, find_encoder, find_output, of_module, under
 from .reference import POOLS
 from .vocabulary import fit_rows, read_embedding, read_vocabulary
 from .vocabulary_file import read_words
@@ -35,14 +35,8 @@ TASKS = {
 }
 
 
-# What decides which tensors a model has.
-SETTINGS = Settings(unknown="sru_config, --vocab and --labels",
-                    missing="sru_config and the prefixes (--embedding-prefix, --encoder-prefix, "
-                    "--classifier-prefix)")
-
-
 def expected_tensors(encoder, vocabulary_size, num_labels, task="classifier"):
-    """Names and shapes of the tensors of a model, as {name: (shape, optional)}.
+    """Names and shapes of the tensors of a model, as {name: shape}.
 
     Follows the constructor of sru.SRU. A language model has no labels.
     """
@@ -50,17 +44,14 @@ def expected_tensors(encoder, vocabulary_size, num_labels, task="classifier"):
     output_size = hidden * (2 if encoder["bidirectional"] else 1)
     tensors = {}
     if vocabulary_size:
-        tensors["embedding.weight"] = ([vocabulary_size, input_size], False)
+        tensors["embedding.weight"] = [vocabulary_size, input_size]
     if encoder["proj_input_to_hidden_first"] and input_size != output_size:
-        tensors["encoder.input_to_hidden.weight"] = ([output_size, input_size], False)
+        tensors["encoder.input_to_hidden.weight"] = [output_size, input_size]
         input_size = output_size
     tensors.update(layer_tensors(encoder, "encoder.rnn_lst.", input_size, encoder["num_layers"]))
-    if num_labels:
-        tensors["out.weight"] = ([num_labels, output_size], False)
-        tensors["out.bias"] = ([num_labels], True)
-    if task == "language_model":
-        tensors["out.weight"] = ([vocabulary_size, output_size], False)
-        tensors["out.bias"] = ([vocabulary_size], False)
+    outputs = vocabulary_size if task == "language_model" else num_labels
+    if outputs:
+        tensors["out.weight"], tensors["out.bias"] = [outputs, output_size], [outputs]
     return tensors
 
 
@@ -105,12 +96,12 @@ def untie(torch, source, tensors):
 
 
 def usual_names(task, state):
-    """The names that embedding, encoder and output layer have if nothing else is said."""
-    embedding, encoder, output = TASKS[task].modules
+    """The names that embedding, encoder and output layer have if nothing else is said, by the format's."""
+    usual = dict(zip(("embedding", "encoder", "out"), TASKS[task].modules))
     # A language model of words may hold its table one level deeper.
-    if task == "language_model" and embedding + ".embedding.weight" in state:
-        embedding += ".embedding"
-    return embedding, encoder, output
+    if task == "language_model" and usual["embedding"] + ".embedding.weight" in state:
+        usual["embedding"] += ".embedding"
+    return usual
 
 
 def read_source(torch, arguments):
@@ -124,14 +115,13 @@ def read_source(torch, arguments):
     return checkpoint._replace(state=state)
 
 
-def read_arguments(torch, arguments, task, source, config, checkpoint):
+def read_arguments(arguments, task, config, checkpoint):
     """The config with sru_config, which the checkpoint and --sru give if the config does not have it."""
     if "sru_config" in config:
         if not arguments.sru or not isinstance(config["sru_config"], dict):
             return config
         return {**config, "sru_config": {**config["sru_config"], **arguments.sru}}
-    usual = usual_names(task, checkpoint.state)[1]
-    prefix = find_encoder(checkpoint.state, arguments.encoder_prefix, usual).prefix
+    prefix = find_encoder(checkpoint.state, arguments.encoder_prefix, usual_names(task, checkpoint.state)["encoder"])
     if sizes(checkpoint.state, prefix) is None:
         raise ExportError(f"checkpoint {arguments.checkpoint}: no sru.SRU was found in it (tensors named "
                           f"...rnn_lst.0.weight); it has {listed(checkpoint.state, 4)}")
@@ -148,76 +138,57 @@ def read_arguments(torch, arguments, task, source, config, checkpoint):
 
 
 def find_modules(torch, arguments, task, checkpoint, vocabulary, outputs):
-    """Names of modules in the checkpoint mapped to the format's, and the tensors, of which some may have been made:
-    those of a head that was folded, or of a tied output layer. `outputs`: of the output layer, 0 without one."""
+    """Names of modules in the checkpoint by the format's, and the tensors, of which some may have been made: those of a
+    head that was folded. `outputs`: of the output layer, 0 without one."""
     state = dict(checkpoint.state)
     source = f"checkpoint {arguments.checkpoint}"
-    usual_embedding, usual_encoder, usual_output = usual_names(task, state)
-    encoder = find_encoder(state, arguments.encoder_prefix, usual_encoder)
-    found = {"encoder": encoder}
+    usual = usual_names(task, state)
+    given = dict(zip(usual, (arguments.embedding_prefix, arguments.encoder_prefix, arguments.classifier_prefix)))
+    encoder, embedding = find_encoder(state, given["encoder"], usual["encoder"]), None
+    modules = {"encoder": encoder}
     if vocabulary is not None:
-        found["embedding"] = (find_embedding(state, encoder.prefix, arguments.embedding_prefix, usual_embedding,
-                                             vocabulary.size) or Found(usual_embedding, "usual"))
-    embedding = found["embedding"].prefix if vocabulary is not None else None
+        embedding = find_embedding(state, encoder, given["embedding"], usual["embedding"], vocabulary.size)
+        modules["embedding"] = embedding
     if outputs:
         rows = outputs
         if task == "language_model" and embedding + ".weight" in state:
             rows = state[embedding + ".weight"].shape[0]  # both may be padded
-        output = find_output(state, encoder.prefix, embedding, arguments.classifier_prefix, usual_output, rows)
-        prefix = output.prefix if output is not None else arguments.classifier_prefix
-        known = sizes(state, encoder.prefix)
-        taken = {name for name in state if under(name, encoder.prefix) and (encoder.prefix or "rnn_lst" in name)
-                 or (embedding is not None and under(name, embedding))}
-        names = head_tensors(state, taken, prefix)
-        if output is not None and output.prefix + ".weight" in state:
-            names = layers_before(state, head_tensors(state, taken, None), output.prefix, known and known[1])
+        output = find_output(state, encoder, embedding, given["out"], usual["out"], rows)
+        known = sizes(state, encoder)
+        taken = {name for name in state if of_module(name, encoder) or (embedding is not None and under(name, embedding))}
+        names = head_tensors(state, taken, output)
+        if output is not None and output + ".weight" in state:
+            names = layers_before(state, head_tensors(state, taken, None), output, known and known[1])
         if known is not None and names:
             folded = fold_head(torch, source, checkpoint._replace(state=state), names, known[1], rows, arguments.fold_head,
                                arguments.notes)
             if folded is not None:
                 state = {name: tensor for name, tensor in state.items() if name not in names}
-                state.update({f"{usual_output}.{name}": tensor for name, tensor in folded.items()})
-                output = Found(usual_output, "usual")
-        found["out"] = output or Found(usual_output, "usual")
+                state.update({f"{usual['out']}.{name}": tensor for name, tensor in folded.items()})
+                output = usual["out"]
+        output = modules["out"] = usual["out"] if output is None else output
         if TASKS[task].labels and known is not None:
-            check_outputs(source, state, head_tensors(state, taken, None), found["out"].prefix, known[1], rows, arguments)
-        hidden = hidden_before(found["out"].prefix, checkpoint.classes)
+            check_outputs(source, state, head_tensors(state, taken, None), output, known[1], rows, arguments)
+        hidden = hidden_before(output, checkpoint.classes)
         if hidden:
-            arguments.notes.append(f"{listed(hidden)} before the output layer '{found['out'].prefix}' has no weights and was "
+            arguments.notes.append(f"{listed(hidden)} before the output layer '{output}' has no weights and was "
                                    "taken for Dropout; an activation there could not be served")
-    prefixes = {module.prefix: name for name, module in found.items()}
-    if len(prefixes) != len(found):
+    if len(set(modules.values())) != len(modules):
         raise ExportError("--embedding-prefix, --encoder-prefix and --classifier-prefix must differ")
-    if any(module.how == "found" for module in found.values()):
-        names = {"embedding": "embedding", "encoder": "encoder", "out": "output layer"}
+    if any(given[name] is None and prefix != usual[name] for name, prefix in modules.items()):
         arguments.notes.append("found by shape and name: " + ", ".join(
-            f"{names[name]} '{module.prefix}'" for name, module in found.items()))
+            f"{'output layer' if name == 'out' else name} '{prefix}'" for name, prefix in modules.items()))
     # The longest first: a prefix may be the start of another.
-    return dict(sorted(prefixes.items(), key=lambda item: -len(item[0]))), state
-
-
-def prefix_of(prefixes, name):
-    return next((prefix for prefix, canonical in prefixes.items() if canonical == name), None)
-
-
-def is_tied(torch, state, prefixes):
-    """Whether the output layer's weight is the embedding."""
-    table = state.get(f"{prefix_of(prefixes, 'embedding')}.weight")
-    weight = state.get(f"{prefix_of(prefixes, 'out')}.weight")
-    return table is not None and weight is not None and table.shape == weight.shape and torch.equal(table, weight)
+    return dict(sorted(modules.items(), key=lambda item: -len(item[1]))), state
 
 
 def keep_encoder(state, prefixes, notes):
     """The tensors of the modules `prefixes` alone; says what was left out."""
-    def is_kept(name):
-        return any(under(name, prefix) and (prefix or name.startswith(("rnn_lst.", "input_to_hidden.")))
-                   for prefix in prefixes)
-
-    left = [name for name in state if not is_kept(name)]
-    if left:
-        notes.append(f"left out, since only the encoder is exported: {listed(left)}. If one of them is before the encoder, its "
-                     "vectors are others; --check tells")
-    return {name: tensor for name, tensor in state.items() if is_kept(name)}
+    kept = {name: tensor for name, tensor in state.items() if any(of_module(name, prefix) for prefix in prefixes)}
+    if len(kept) < len(state):
+        notes.append(f"left out, since only the encoder is exported: {listed(name for name in state if name not in kept)}. If one "
+                     "of them is before the encoder, its vectors are others; --check tells")
+    return kept
 
 
 def check_outputs(source, state, names, prefix, width, rows, arguments):
@@ -238,20 +209,19 @@ def check_outputs(source, state, names, prefix, width, rows, arguments):
                           f"{found}: the head '{head.prefix}' has {count_of(found[0], 'output')}, {labels}")
 
 
-def stranger_hints(arguments, task, vocabulary, state, prefixes, encoder, rows):
+def stranger_hints(task, vocabulary, state, modules, encoder, rows):
     """What tensors of no module may be, if the model may need them: then it is no advice to leave them out."""
     inputs, width = encoder["input_size"], encoder["hidden_size"] * (2 if encoder["bidirectional"] else 1)
-    hints, name = [], f"{prefix_of(prefixes, 'embedding')}.weight"
-    if sizes(state, prefix_of(prefixes, "encoder")) is None:
+    hints = []
+    if sizes(state, modules["encoder"]) is None:
         hints.append("no sru.SRU was found, whose first tensor is named ...rnn_lst.0.weight")
-    if vocabulary is not None and name not in state:
+    if vocabulary is not None and f"{modules['embedding']}.weight" not in state:
         hints.append(f"no embedding was found, a table with the {inputs} columns that the encoder reads")
-    if rows and f"{prefix_of(prefixes, 'out')}.weight" not in state:
+    if rows and f"{modules['out']}.weight" not in state:
         hints.append(f"no output layer was found, which has {rows} rows and {width} columns")
     for name, tensor in state.items():
         module, shape = name.rpartition(".")[0] or name, list(tensor.shape)
-        if any(prefix and under(name, prefix) or name.startswith(("rnn_lst.", "input_to_hidden.")) and not prefix
-               for prefix in prefixes):
+        if any(of_module(name, prefix) for prefix in modules.values()):
             continue
         if ".parametrizations." in name:
             hints.append(f"'{module}': {REMOVE}")
@@ -273,10 +243,8 @@ def stranger_hints(arguments, task, vocabulary, state, prefixes, encoder, rows):
 
 def read_model(torch, arguments, task, source, source_config):
     """A model of one of these tasks. `source` names the config in messages."""
-    checkpoint = None
-    if "sru_config" not in source_config:
-        checkpoint = read_source(torch, arguments)
-    source_config = read_arguments(torch, arguments, task, source, source_config, checkpoint)
+    checkpoint = None if "sru_config" in source_config else read_source(torch, arguments)
+    source_config = read_arguments(arguments, task, source_config, checkpoint)
     encoder = read_encoder(source, source_config)
     config = {}
     language_model = task == "language_model"
@@ -286,7 +254,7 @@ def read_model(torch, arguments, task, source, source_config):
 
     vocabulary = read_vocabulary(source, source_config, task, arguments)
     if vocabulary is not None:
-        read_embedding(source, source_config, vocabulary, arguments)  # before the checkpoint is read
+        embedding = read_embedding(source, source_config, vocabulary, arguments)
 
     labels = read_labels(arguments)
     tied = language_model and check_language_model(source, source_config, encoder)
@@ -294,30 +262,33 @@ def read_model(torch, arguments, task, source, source_config):
 
     checkpoint = checkpoint or read_source(torch, arguments)
     where = f"checkpoint {arguments.checkpoint}"
-    prefixes, state = find_modules(torch, arguments, task, checkpoint, vocabulary,
-                                   vocabulary.size if language_model else len(labels))
-    if language_model and (f"{prefix_of(prefixes, 'out')}.weight" not in state) and (
-            tied or arguments.config is None) and f"{prefix_of(prefixes, 'embedding')}.weight" in state:
-        state[f"{prefix_of(prefixes, 'out')}.weight"] = state[f"{prefix_of(prefixes, 'embedding')}.weight"]
-    if language_model and "tied" not in source_config and arguments.config is None:
-        tied = is_tied(torch, state, prefixes)
+    modules, state = find_modules(torch, arguments, task, checkpoint, vocabulary,
+                                  vocabulary.size if language_model else len(labels))
+    table, weight = (f"{modules.get(name)}.weight" for name in ("embedding", "out"))
+    if language_model and table in state and (tied or arguments.config is None):
+        state.setdefault(weight, state[table])
+        if "tied" not in source_config and arguments.config is None:
+            tied = torch.equal(state[table], state[weight])
     if arguments.encoder_only:
-        state = keep_encoder(state, prefixes, arguments.notes)
-    size = fit_vocabulary(where, state, prefixes, vocabulary, task, arguments) if vocabulary is not None else 0
-    check_options(where, "sru_config", encoder, state, prefix_of(prefixes, "encoder"))
-
+        state = keep_encoder(state, modules.values(), arguments.notes)
+    size = 0
     if vocabulary is not None:
-        config["embedding"] = read_embedding(source, source_config, vocabulary, arguments, quiet=True)
+        fit_vocabulary(where, state, modules, vocabulary, task, arguments)
+        size = vocabulary.size
+        config["embedding"] = {**embedding, "vocabulary_size": size}
         config["preprocessing"] = vocabulary.preprocessing
+    check_options(where, "sru_config", encoder, state, modules["encoder"])
     if pooling is not None:
         config["pooling"] = pooling
     if labels:
         config["labels"] = labels
     if tied:
         config["tied"] = True
-    hints = stranger_hints(arguments, task, vocabulary, state, prefixes, encoder, size if language_model else len(labels))
-    tensors = collect_tensors(torch, where, rename_tensors(where, state, prefixes, hints),
-                              expected_tensors(encoder, size, len(labels), task), SETTINGS)
+    hints = stranger_hints(task, vocabulary, state, modules, encoder, size if language_model else len(labels))
+    tensors = collect_tensors(torch, where, rename_tensors(where, state, modules, hints),
+                              expected_tensors(encoder, size, len(labels), task), () if language_model else ("out.bias",),
+                              unknown="sru_config, --vocab and --labels",
+                              missing="sru_config and the prefixes (--embedding-prefix, --encoder-prefix, --classifier-prefix)")
     if tied:
         untie(torch, where, tensors)
     return Exported(config, tensors, vocabulary, *describe(task, config, vocabulary))
@@ -339,27 +310,23 @@ def read_labels(arguments):
     return labels
 
 
-def fit_vocabulary(where, state, prefixes, vocabulary, task, arguments):
-    """Cuts the embedding, or names its rows, where it is larger than the vocabulary; returns the vocabulary's size."""
-    name = f"{prefix_of(prefixes, 'embedding')}.weight"
+def fit_vocabulary(where, state, modules, vocabulary, task, arguments):
+    """Cuts the embedding, or names its rows, where it is larger than the vocabulary."""
+    name = f"{modules['embedding']}.weight"
     if name not in state or state[name].dim() != 2:
-        return vocabulary.size
+        return
     found = state[name].shape[0]
     size = fit_rows(where, name, found, vocabulary, task, arguments)
-    if size > vocabulary.size or size < vocabulary.size:
+    if size != vocabulary.size:
         more = (f"; the first number is that of the vocabulary, which has {count_of(vocabulary.size, 'word')}"
                 + ("" if size < vocabulary.size else
                    ". If the rows after them stand for no word: --extra_rows=cut, or --extra_rows=name to keep them"))
         raise ExportError(f"{where}: tensor '{name}': expected shape [{vocabulary.size}, {state[name].shape[1]}] from the "
                           f"config, found {list(state[name].shape)}{more}")
-    if size < found:
-        cut = {name}
-        if task == "language_model":
-            cut |= {f"{prefix_of(prefixes, 'out')}.weight", f"{prefix_of(prefixes, 'out')}.bias"}
-        for part in cut:
-            if part in state and state[part].shape[0] == found:
-                state[part] = state[part][:size]
-    return size
+    outputs = [f"{modules['out']}.{part}" for part in ("weight", "bias") if task == "language_model"]
+    for part in (name, *outputs):
+        if part in state and state[part].shape[0] == found:
+            state[part] = state[part][:size]
 
 
 def describe(task, config, vocabulary):

@@ -4,7 +4,7 @@ import json
 import os
 import re
 
-from .checkpoint import Settings, collect_tensors, drop_ignored
+from .checkpoint import collect_tensors, drop_ignored
 from .checkpoint_file import load_checkpoint, read_checkpoint
 from .common import (MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported, check_number, read_boolean, read_integer,
                      refuse_flags)
@@ -15,8 +15,6 @@ MAX_POSITIONS = 1 << 20
 MAX_BEAM = 64
 MAX_ALPHA = 10
 LENGTH_PENALTIES = ("gnmt", "power", "none")
-
-SETTINGS = Settings(unknown="the config", missing="the config")
 
 # What a checkpoint has beside the weights: constants of OpenNMT-py, and the scale of the highway term,
 # which these layers do not have.
@@ -32,12 +30,10 @@ def read_translator(source, config):
     result = {}
 
     def integer(key, low, high):
-        result[key] = read_integer(source, config, key, low, high)
-        return result[key]
+        return result.setdefault(key, read_integer(source, config, key, low, high))
 
     def boolean(key):
-        result[key] = read_boolean(source, config, key)
-        return result[key]
+        return result.setdefault(key, read_boolean(source, config, key))
 
     width = integer("d_model", 1, MAX_WIDTH)
     if width % integer("heads", 1, width) != 0:
@@ -68,8 +64,7 @@ def read_translator(source, config):
     for key in ("source_language", "target_language"):
         if key in config:
             if not isinstance(config[key], str):
-                raise ExportError(f"{source}: {key}: expected a string, "
-                                  f"found {json.dumps(config[key])}")
+                raise ExportError(f"{source}: {key}: expected a string, found {json.dumps(config[key])}")
             result[key] = config[key]
     return result
 
@@ -129,12 +124,12 @@ def load_tensors(torch, arguments):
 
 def collect(torch, source, state, translator):
     """The tensors that the format has, as {name: float32 tensor}, all checked."""
-    expected = {name: (shape, False) for name, shape in expected_tensors(translator).items()}
-    if translator["shared_embeddings"]:  # one table under two names
-        expected[TARGET_TABLE] = (expected[SOURCE_TABLE][0], True)
+    expected, shared = expected_tensors(translator), translator["shared_embeddings"]
+    if shared:  # one table under two names
+        expected[TARGET_TABLE] = expected[SOURCE_TABLE]
     given = {name: (name, tensor) for name, tensor in state.items() if not IGNORED.fullmatch(name)}
-    tensors = collect_tensors(torch, source, given, expected, SETTINGS)
-    if translator["shared_embeddings"] and not torch.equal(tensors.pop(TARGET_TABLE, tensors[SOURCE_TABLE]), tensors[SOURCE_TABLE]):
+    tensors = collect_tensors(torch, source, given, expected, (TARGET_TABLE,) if shared else ())
+    if shared and not torch.equal(tensors.pop(TARGET_TABLE, tensors[SOURCE_TABLE]), tensors[SOURCE_TABLE]):
         raise ExportError(f"{source}: tensor '{TARGET_TABLE}' differs from '{SOURCE_TABLE}'; "
                           "\"shared_embeddings\": true says that they are one tensor")
     return tensors

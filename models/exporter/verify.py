@@ -5,9 +5,9 @@ import itertools
 import math
 import struct
 
-from .common import ExportError, Progress, is_integer, read_config, shortened
+from .common import ExportError, is_integer, progress, read_config, shortened
 from .reference import POOLS, Reference
-from .served_model import ServedModel, find_server
+from .served_model import find_server, served_model
 from .stack import POOLINGS, TASKS, expected_tensors
 from .words import split
 
@@ -75,24 +75,24 @@ def numbers(values):
 
 def served_logits(served, value, *_):
     """In the order of the labels."""
-    labels = served.call("classify", sequences=[sequence(value)])["classifications"][0]["labels"]
+    labels = served("classify", sequences=[sequence(value)])["classifications"][0]["labels"]
     return numbers(label["logit"] for label in sorted(labels, key=lambda label: label["index"]))
 
 
 def served_vectors(served, value, *_, pooling="POOLING_DEFAULT"):
-    return numbers(served.call("encode", sequences=[sequence(value)], pooling=pooling)["encodings"][0]["values"])
+    return numbers(served("encode", sequences=[sequence(value)], pooling=pooling)["encodings"][0]["values"])
 
 
 def served_log_probs(served, value, *_):
     """Of each token but the first."""
-    return numbers(served.call("score", sequences=[sequence(value)], token_log_probs=True)["scores"][0]["token_log_probs"])
+    return numbers(served("score", sequences=[sequence(value)], token_log_probs=True)["scores"][0]["token_log_probs"])
 
 
 def served_probabilities(served, value, expected, num_labels):
     """[length][labels]. The server sends the MOST_LABELS most probable ones; the others, which cannot be more probable than
     these, count as `expected` where that is so."""
     wanted, found = iter(expected), []
-    tagging = served.call("tag", sequences=[sequence(value)], top_k=min(num_labels, MOST_LABELS))["taggings"][0]
+    tagging = served("tag", sequences=[sequence(value)], top_k=min(num_labels, MOST_LABELS))["taggings"][0]
     for token in tagging["tokens"]:
         sent = {label["index"]: float(label["probability"]) for label in token["labels"]}
         least = min(sent.values())
@@ -268,7 +268,7 @@ def explain(torch, model, kind, items, worst, tolerance):
               f"computed before it, --tolerance {2 * worst:.1g} accepts them.")
     elif all(ids is not None for _, ids, _, _ in items):
         found = []
-        with Progress("trying other options"):
+        with progress("trying other options"):
             for flags, config in alternatives(model):
                 if found and flags.count("--") > found[0].count("--"):
                     break
@@ -290,7 +290,7 @@ def compare(torch, model, directory, out, arguments):
     """Runs what --verify, --verify_text and --check ask for on the model in `directory`, which is to be `out`; returns whether
     all numbers are the same."""
     tables = []
-    with ServedModel(find_server(arguments.server), directory, out) as served:
+    with served_model(find_server(arguments.server), directory, out) as served:
         if arguments.verify or arguments.verify_text:
             tables.append(Table(arguments.tolerance))
             tables[-1].print(verify(torch, model, served, arguments, tables[-1]))

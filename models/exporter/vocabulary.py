@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 
 from .common import (MAX_PIECES_BYTES, MAX_VOCABULARY, REQUIRED, ExportError, check_integer, count_of, is_integer,
                      shortened)
@@ -57,8 +58,7 @@ def read_preprocessing(source, value):
         keys = PREPROCESSINGS.get(kind) if isinstance(kind, str) else None
         if keys is not None and set(value) <= {"type", *keys}:
             if kind == "bytes":
-                check_bytes(f"{source}: preprocessing.vocabulary", value.get("vocabulary"))
-                return {"type": kind, "vocabulary": value["vocabulary"]}
+                return of_bytes(f"{source}: preprocessing.vocabulary", value.get("vocabulary"))
             if all(isinstance(value.get(key, False), bool) for key in keys):
                 return {"type": kind, **{key: value.get(key, keys[key]) for key in keys}}
     raise ExportError(f"{source}: preprocessing: expected one of "
@@ -67,13 +67,14 @@ def read_preprocessing(source, value):
                       f"{json.dumps(value)}")
 
 
-def check_bytes(what, values):
-    """The values of bytes, ascending: the index of one is its id."""
+def of_bytes(what, values):
+    """The preprocessing of a vocabulary of bytes, ascending: the index of one is its id."""
     if (not isinstance(values, list) or not 1 <= len(values) <= 256
             or not all(is_integer(value) and 0 <= value <= 255 for value in values)
             or any(a >= b for a, b in zip(values, values[1:]))):
         raise ExportError(f"{what}: expected an array of 1 to 256 integers from 0 to 255, "
                           f"ascending, found {shortened(values)}")
+    return {"type": "bytes", "vocabulary": values}
 
 
 def check_words(what, words):
@@ -104,8 +105,7 @@ def count_pieces(path):
         if os.path.getsize(path) > MAX_PIECES_BYTES:
             raise ExportError(f"subwords {path}: expected at most {MAX_PIECES_BYTES} bytes, found "
                               f"{os.path.getsize(path)}")
-        with open(path, "rb") as file:
-            data = file.read()
+        data = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise ExportError(f"cannot read the subwords {path}: {error.strerror}") from error
     pieces = position = 0
@@ -141,8 +141,7 @@ def read_unit(source, config):
     if unit == "word":
         return {"type": "line_words"}
     if unit == "byte":
-        check_bytes(f"{source}: vocabulary", config.get("vocabulary"))
-        return {"type": "bytes", "vocabulary": config["vocabulary"]}
+        return of_bytes(f"{source}: vocabulary", config.get("vocabulary"))
     raise ExportError(f"{source}: unit: expected \"byte\" or \"word\" (or the key preprocessing), "
                       f"found {json.dumps(unit)}")
 
@@ -220,7 +219,7 @@ def fit_rows(source, name, rows, vocabulary, task, arguments):
     return rows
 
 
-def read_embedding(source, config, vocabulary, arguments, quiet=False):
+def read_embedding(source, config, vocabulary, arguments):
     """The "embedding" object of config.json."""
     kind = vocabulary.preprocessing["type"]
     embedding = {"vocabulary_size": vocabulary.size}
@@ -228,17 +227,14 @@ def read_embedding(source, config, vocabulary, arguments, quiet=False):
         if "oov_id" in config:
             raise ExportError(f"{source}: oov_id: is not read with preprocessing \"{kind}\"")
     elif "oov_id" in config:
-        embedding["oov_id"] = check_integer(source, "oov_id", config["oov_id"], 0,
-                                            vocabulary.size - 1)
+        embedding["oov_id"] = check_integer(source, "oov_id", config["oov_id"], 0, vocabulary.size - 1)
     elif kind not in OPTIONAL_OOV:
         likely = [index for index, word in enumerate(vocabulary.words or [])
                   if word.lower() in UNKNOWN_WORDS]
         if arguments.config is None and len(likely) == 1:
-            embedding["oov_id"] = likely[0]
-            if not quiet:
-                arguments.notes.append(f"unknown words become '{vocabulary.words[likely[0]]}', whose id is "
-                                       f"{likely[0]} (--oov_id)")
-            return embedding
+            arguments.notes.append(f"unknown words become '{vocabulary.words[likely[0]]}', whose id is "
+                                   f"{likely[0]} (--oov_id)")
+            return {**embedding, "oov_id": likely[0]}
         hint = "; ".join(f"word {index} is '{vocabulary.words[index]}'" for index in likely)
         raise ExportError(f"{source}: key 'oov_id' is missing: the id that stands for unknown words"
                           f"{' (' + hint + ')' if hint else ''}; give it there or as --oov_id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import pathlib
 import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
@@ -57,8 +58,7 @@ def connect(args: argparse.Namespace) -> Client:
         address = address.split(",")
     options = []
     if args.service_config:
-        with open(args.service_config, encoding="utf-8") as file:
-            options.append(("grpc.service_config", file.read()))
+        options.append(("grpc.service_config", pathlib.Path(args.service_config).read_text(encoding="utf-8")))
     names = "timeout tls tls_ca tls_cert tls_key tls_server_name token_file token_without_tls"
     return Client(address, stream_timeout=args.timeout, channel_options=options, **given(args, names))
 

@@ -43,7 +43,7 @@ class Channels:
         self._lock = threading.Lock()
         self._open: Dict[bool, Stubs] = {}
         self._process = 0  # that has opened channels
-        self._closed = False
+        self.closed = False
 
     def get(self, any_server: bool = False) -> Stubs:
         if self._process not in (0, os.getpid()):
@@ -51,7 +51,7 @@ class Channels:
                 "the client was used before os.fork(): gRPC cannot go on in the child, which needs a client of its own"
             )
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("the client is closed")
             self._process = os.getpid()
             stubs = self._open.get(any_server)
@@ -65,13 +65,9 @@ class Channels:
                 stubs = self._open[any_server] = Stubs(channel)
             return stubs
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def close(self) -> Dict[bool, Stubs]:
         """What is to be closed. Calls from now on are refused."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             stubs, self._open = self._open, {}
             return stubs if self._process == os.getpid() else {}  # to close the parent's would disturb it

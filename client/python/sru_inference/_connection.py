@@ -5,10 +5,11 @@ Nothing here calls gRPC except to make credentials.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import math
-import os
+import pathlib
 import re
 import ssl
 import threading
@@ -29,13 +30,11 @@ TOKEN_READ_INTERVAL = 10.0
 LONGEST_TIMEOUT = 1e9
 KEEPALIVE_TIME_MS = 1500
 KEEPALIVE_TIMEOUT_MS = 6000
-_HERE = os.path.dirname(os.path.abspath(__file__))
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 def read_package_file(name: str) -> str:
-    with open(os.path.join(_HERE, name), encoding="utf-8") as file:
-        return file.read()
+    return pathlib.Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 Options = Any  # has the arguments of Client as attributes
@@ -170,15 +169,9 @@ def stays_on_this_machine(target: str) -> bool:
 
 
 def _is_loopback(host_port: str) -> bool:
-    bracketed = re.fullmatch(r"\[([^\]]*)\](:\d+)?", host_port)
-    if bracketed:
-        host = bracketed.group(1)
-    elif host_port.count(":") == 1:
-        host, _, port = host_port.partition(":")
-        if not port.isdigit():
-            return False
-    else:
-        host = host_port
+    # [HOST], [HOST]:PORT or HOST:PORT; all else is a host alone
+    found = re.fullmatch(r"\[([^\]]*)\](?::\d+)?|([^:]*):\d+", host_port)
+    host = found[found.lastindex or 0] if found else host_port
     if host.lower() == "localhost":
         return True
     try:
@@ -224,8 +217,7 @@ def _no_password() -> str:
 
 def _read(option: str, path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return pathlib.Path(path).read_bytes()
     except OSError as error:
         raise ValueError(f"{option}: cannot read {path!r}: {error.strerror}") from None
 
@@ -248,10 +240,8 @@ class _Token:
             now = self._clock()
             if now >= self._next_read:
                 self._next_read = now + TOKEN_READ_INTERVAL
-                try:
+                with contextlib.suppress(ValueError):  # a file that is being replaced; the last token goes on
                     self._token = _read_token(self._path)
-                except ValueError:
-                    pass  # a file that is being replaced; the last token goes on
             return self._token
 
 

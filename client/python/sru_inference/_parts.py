@@ -51,19 +51,13 @@ class Parts:
         if count <= most:
             self.left.appendleft(part)
             return
-        rest = type(part.request)()
-        rest.CopyFrom(part.request)
-        lists = {name: getattr(part.request, name, ()) for name in PER_SEQUENCE}
-        lists = {name: values for name, values in lists.items() if values}
-        for name in lists:
-            rest.ClearField(name)
+        fields = {field.name: value for field, value in part.request.ListFields()}
+        lists = {name: fields.pop(name) for name in PER_SEQUENCE if name in fields}
         pieces = []
         for start in range(0, count, most):
             stop = min(start + most, count)
-            piece = type(part.request)()
-            piece.CopyFrom(rest)
-            for name, values in lists.items():
-                getattr(piece, name).extend(values[start:stop])
+            of_piece = {name: values[start:stop] for name, values in lists.items()}
+            piece = type(part.request)(**fields, **of_piece)
             pieces.append(Part(part.start + start, part.start + stop, piece))
         self.left.extendleft(reversed(pieces))
 

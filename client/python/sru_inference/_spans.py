@@ -65,9 +65,9 @@ class CallSpan(Trace):
         self._span = trace.get_tracer("sru_inference").start_span(method, self.context, kind, attributes)
         self.context = trace.set_span_in_context(self._span, self.context)
 
-    def end(self, error: str = "") -> None:
+    def end(self, error: str) -> None:
         if self._span is not None:
-            if error:
+            if error not in ("", "OK"):
                 self._span.set_status(trace.StatusCode.ERROR, error)
             self._span.end()
 
@@ -87,8 +87,7 @@ class CallSpan(Trace):
         if inspect.iscoroutine(code):  # of grpc.aio
             asyncio.ensure_future(self._await(code))
         else:
-            self.end("" if code.name == "OK" else code.name)
+            self.end(code.name)
 
     async def _await(self, code: Any) -> None:
-        name = (await code).name
-        self.end("" if name == "OK" else name)
+        self.end((await code).name)

@@ -62,7 +62,8 @@ class TextStream(TextStreamBase, AsyncIterator[results.GeneratedText]):
                 if self._next is None:
                     raise StopAsyncIteration
                 if self._next.wait:
-                    await self._wait(self._next.wait)
+                    with contextlib.suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._cancelled.wait(), self._next.wait)
                 if self._cancelled.is_set():
                     raise CancelledError("the caller has cancelled the call")
                 self._call = self._start(self._next.request)
@@ -83,12 +84,6 @@ class TextStream(TextStreamBase, AsyncIterator[results.GeneratedText]):
             text = self._take(message)
             if text is not None:
                 return text
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._cancelled.wait(), seconds)
-        except asyncio.TimeoutError:
-            pass
 
     async def __aenter__(self) -> TextStream:
         return self
@@ -275,10 +270,8 @@ class Client(ClientBase):
 
 async def _exchange(call: Any, request: pb.EncodeStreamRequest) -> Any:
     """The answer to a request of a stream; EOF if the call has ended well."""
-    try:
+    with contextlib.suppress(asyncio.InvalidStateError, grpc.RpcError):  # the call has ended; reading says how
         await call.write(request)
-    except (asyncio.InvalidStateError, grpc.RpcError):
-        pass  # the call has ended; reading says how
     return await call.read()
 
 

@@ -457,7 +457,8 @@ def _code(of: str, kind: str) -> str:
         return _SPECIAL[kind].format(of)
     if kind.startswith("Tuple["):
         item = _code("each", kind[len("Tuple[") : -len(", ...]")])
-        return f"tuple({of})" if item == "each" else f"tuple([{item} for each in {of}])"
+        # [:] since an iterator of protobuf ends with an exception, which takes longer than a short list.
+        return f"tuple({of})" if item == "each" else f"tuple([{item} for each in {of}[:]])"
     if kind.startswith("Optional["):
         message, _, field = of.rpartition(".")
         made = _code(of, kind[len("Optional[") : -1])
