@@ -1,8 +1,7 @@
-#include "bench/arrivals.h"
-
 #include <cmath>
 #include <vector>
 
+#include "bench/run.h"
 #include "gtest/gtest.h"
 
 namespace sru::bench {

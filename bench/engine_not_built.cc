@@ -5,9 +5,11 @@
 
 namespace sru::bench {
 
-int ModelMain(const std::vector<std::string>& /*args*/) {
-  std::cerr << "sru_bench model: this build has no CPU backend (SRU_CPU=OFF)\n";
-  return kExitFailed;
-}
+constexpr Command kModel = {
+    "model", "time a model of a repository by length and batch, without a server", "",
+    [](const Command& /*command*/, const std::vector<std::string>& /*args*/) {
+      std::cerr << "sru_bench model: this build has no CPU backend (SRU_CPU=OFF)\n";
+      return kExitFailed;
+    }};
 
 }  // namespace sru::bench

@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "bench/arrivals.h"
+#include "bench/commands.h"
 #include "bench/loopback.h"
 #include "client/channel_security.h"
 #include "google/rpc/retry.pb.h"
@@ -131,11 +131,11 @@ class GenerateRun {
   // One call. Deletes itself when it has ended.
   class Text : public grpc::ClientReadReactor<v1::GenerateResponse> {
    public:
-    Text(GenerateRun* run, size_t index, absl::Time due) : run_(run), index_(index), due_(due) {}
+    Text(GenerateRun* run, size_t index, absl::Time due) : index(index), due(due), run_(run) {}
 
     void Start(Stub* stub, const v1::GenerateRequest& request, absl::Duration deadline) {
       if (deadline != absl::InfiniteDuration()) {
-        context_.set_deadline(absl::ToChronoTime(due_ + deadline));
+        context_.set_deadline(absl::ToChronoTime(due + deadline));
       }
       ShowToken(run_->options_.token, &context_);
       stub->async()->Generate(&context_, &request, this);
@@ -151,8 +151,8 @@ class GenerateRun {
     }
     void OnDone(const grpc::Status& status) override { run_->OnEnd(this, status); }
 
-    size_t index() const { return index_; }
-    absl::Time due() const { return due_; }
+    const size_t index;
+    const absl::Time due;
 
     // Guarded by the run's mu_.
     size_t position = 0;  // tokens so far
@@ -161,8 +161,6 @@ class GenerateRun {
 
    private:
     GenerateRun* const run_;
-    const size_t index_;
-    const absl::Time due_;
     grpc::ClientContext context_;
     v1::GenerateResponse response_;
   };
@@ -187,7 +185,7 @@ class GenerateRun {
       if (Measured(now)) {
         result_.tokens += count;
         if (text->position == 0) {
-          result_.first_token.Add(Nanoseconds(now - text->due()));
+          result_.first_token.Add(Nanoseconds(now - text->due));
         } else {
           result_.between_tokens.Add(Nanoseconds(now - text->last));
         }
@@ -196,7 +194,7 @@ class GenerateRun {
       progress_.done += count;
     }
     if (!expected_.empty()) {
-      const std::vector<int32_t>& expected = expected_[text->index()];
+      const std::vector<int32_t>& expected = expected_[text->index];
       for (int i = 0; i < count; ++i) {
         const size_t at = text->position + static_cast<size_t>(i);
         ++result_.checked_tokens;
@@ -227,21 +225,21 @@ class GenerateRun {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const bool ok = code == absl::StatusCode::kOk;
     ++(ok ? progress_.ok : progress_.not_ok);
-    if (text.due() >= measured_from_) ++ended_;
-    if (ok && !expected_.empty() && text.position < expected_[text.index()].size()) {
-      result_.wrong_tokens += static_cast<int64_t>(expected_[text.index()].size() - text.position);
+    if (text.due >= measured_from_) ++ended_;
+    if (ok && !expected_.empty() && text.position < expected_[text.index].size()) {
+      result_.wrong_tokens += static_cast<int64_t>(expected_[text.index].size() - text.position);
     }
     if (!Measured(now)) return;
     ++result_.calls;
     ++result_.codes[code];
     if (ok) {
       ++result_.ok;
-      result_.text.Add(Nanoseconds(now - text.due()));
+      result_.text.Add(Nanoseconds(now - text.due));
       return;
     }
     result_.first_error.emplace(code, message);
     if (text.position == 0) {
-      if (RunResult::IsRefusal(code)) result_.refused.Add(Nanoseconds(now - text.due()));
+      if (RunResult::IsRefusal(code)) result_.refused.Add(Nanoseconds(now - text.due));
     } else if (code != absl::StatusCode::kDeadlineExceeded && !text.has_state) {
       ++result_.lost;
     }

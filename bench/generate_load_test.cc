@@ -8,7 +8,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "bench/load_flags.h"
+#include "bench/commands.h"
 #include "bench/load_generator.h"
 #include "bench/report.h"
 #include "bench/requests.h"
@@ -234,7 +234,7 @@ TEST(GenerateLoadTest, EveryCallShowsTheTokenAndUsesNoProxy) {
 
 TEST(GenerateLoadTest, AnErrorNamesTheFlagOfThisProgram) {
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(Fail("load", absl::UnauthenticatedError("no token"), LoadOptions()), 1);
+  EXPECT_EQ(Fail(kLoad, absl::UnauthenticatedError("no token"), LoadOptions()), 1);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("give it with --token=TOKEN\n"));
 }
 

@@ -4,7 +4,6 @@
 #include "base/status.h"
 #include "bench/commands.h"
 #include "bench/generate_load.h"
-#include "bench/load_flags.h"
 #include "bench/report.h"
 #include "bench/requests.h"
 
@@ -35,9 +34,7 @@ absl::StatusOr<std::vector<v1::GenerateRequest>> Prepare(const GenerateRequestOp
   return MakeGenerateRequests(options, model);
 }
 
-}  // namespace
-
-int GenerateMain(const std::vector<std::string>& args) {
+int Generate(const Command& command, const std::vector<std::string>& args) {
   GenerateLoadOptions load;
   GenerateRequestOptions request;
   bool json = false;
@@ -48,16 +45,16 @@ int GenerateMain(const std::vector<std::string>& args) {
   flags.Add("check", &load.check, "compare every token with those of each text alone");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("generate", kGenerateUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags(command, args, &flags)) return *exit_code;
 
   auto requests = Prepare(request, load);
-  if (!requests.ok()) return Fail("generate", requests.status(), load);
+  if (!requests.ok()) return Fail(command, requests.status(), load);
   load.seed = request.seed;
   load.on_progress = ProgressPrinter("tokens");
   load.stop = StopOnSignal();
   auto result = RunGenerateLoad(load, *requests);
   EndProgress();
-  if (!result.ok()) return Fail("generate", result.status(), load);
+  if (!result.ok()) return Fail(command, result.status(), load);
   std::cout << (json ? JsonLine(ResultJson(load, *result)) : ResultText(load, *result));
   if (result->tokens == 0) {
     std::cerr << "sru_bench generate: no token came\n";
@@ -65,5 +62,11 @@ int GenerateMain(const std::vector<std::string>& args) {
   }
   return result->wrong_tokens > 0 ? kExitFailed : kExitOk;
 }
+
+}  // namespace
+
+constexpr Command kGenerate = {
+    "generate", "have a language model write texts and report tokens/s and their times",
+    kGenerateUsage, Generate};
 
 }  // namespace sru::bench

@@ -1,6 +1,5 @@
 #include "bench/h2_connection.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,6 +17,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -47,17 +48,12 @@ nghttp2_nv Header(absl::string_view name, absl::string_view value,
 
 // grpc-message is percent-encoded.
 std::string PercentDecode(absl::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-  };
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 &&
-        digit(text[i + 2]) >= 0) {
-      decoded.push_back(static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])));
+    const absl::string_view digits = text.substr(i + 1, 2);
+    if (text[i] == '%' && digits.size() == 2 && absl::ascii_isxdigit(digits[0]) &&
+        absl::ascii_isxdigit(digits[1])) {
+      decoded += absl::HexStringToBytes(digits);
       i += 2;
     } else {
       decoded.push_back(text[i]);

@@ -30,16 +30,15 @@ int64_t Histogram::ValueOf(int bucket) {
 void Histogram::Add(int64_t value) {
   value = std::max<int64_t>(value, 0);
   ++buckets_[BucketOf(value)];
-  min_ = count_ == 0 ? value : std::min(min_, value);
+  min_ = std::min(min_, value);
   max_ = std::max(max_, value);
   sum_ += static_cast<double>(value);
   ++count_;
 }
 
 void Histogram::Merge(const Histogram& other) {
-  if (other.count_ == 0) return;
   for (int i = 0; i < kNumBuckets; ++i) buckets_[i] += other.buckets_[i];
-  min_ = count_ == 0 ? other.min_ : std::min(min_, other.min_);
+  min_ = std::min(min_, other.min_);
   max_ = std::max(max_, other.max_);
   sum_ += other.sum_;
   count_ += other.count_;

@@ -9,6 +9,7 @@
 #define SRU_BENCH_HISTOGRAM_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace sru::bench {
@@ -39,7 +40,7 @@ class Histogram {
 
   std::vector<int64_t> buckets_;
   int64_t count_ = 0;
-  int64_t min_ = 0;
+  int64_t min_ = std::numeric_limits<int64_t>::max();
   int64_t max_ = 0;
   double sum_ = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,7 +15,7 @@
 #include "base/host_port.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "bench/arrivals.h"
+#include "bench/commands.h"
 #include "bench/h2_connection.h"
 #include "bench/loopback.h"
 #include "client/channel_security.h"
@@ -33,9 +32,7 @@ constexpr int64_t kDrainStoppedNs = 1000000000;
 constexpr int64_t kMaxWaitNs = 100000000;
 
 int64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{1000000000} * now.tv_sec + now.tv_nsec;
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 struct Counters {
@@ -327,42 +324,37 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
   run.start_ns = NowNs();
   run.measure_ns = run.start_ns + absl::ToInt64Nanoseconds(options.warmup);
   run.end_ns = run.measure_ns + absl::ToInt64Nanoseconds(options.duration);
-  std::vector<std::thread> threads_running;
-  for (const auto& worker : workers) {
-    threads_running.emplace_back([&worker] { worker->Loop(); });
-  }
-
   Mutex mu;
   CondVar ended;
-  bool done = false;  // guarded by mu; a local variable takes no annotation
-  std::thread reporter([&] {
-    if (options.on_progress == nullptr) return;
-    while (!WaitUntil(&mu, &ended, absl::Seconds(1), [&done] { return done; })) {
-      Progress progress;
-      int64_t sent = 0;
-      const int64_t now = NowNs();
-      progress.elapsed_s = static_cast<double>(now - run.start_ns) * 1e-9;
-      progress.warming_up = now < run.measure_ns;
-      for (const auto& worker : workers) {
-        sent += worker->counters().sent.load(std::memory_order_relaxed);
-        progress.ok += worker->counters().ok.load(std::memory_order_relaxed);
-        progress.not_ok += worker->counters().not_ok.load(std::memory_order_relaxed);
-      }
-      progress.done = progress.ok;
-      progress.running = sent - progress.ok - progress.not_ok;
-      options.on_progress(progress);
+  int running = threads;  // guarded by mu; a local variable takes no annotation
+  std::vector<std::thread> threads_running;
+  for (const auto& worker : workers) {
+    threads_running.emplace_back([&] {
+      worker->Loop();
+      MutexLock lock(&mu);
+      --running;
+      ended.SignalAll();
+    });
+  }
+  while (!WaitUntil(&mu, &ended, absl::Seconds(1), [&] { return running == 0; })) {
+    if (options.on_progress == nullptr) continue;
+    Progress progress;
+    int64_t sent = 0;
+    const int64_t now = NowNs();
+    progress.elapsed_s = static_cast<double>(now - run.start_ns) * 1e-9;
+    progress.warming_up = now < run.measure_ns;
+    for (const auto& worker : workers) {
+      sent += worker->counters().sent.load(std::memory_order_relaxed);
+      progress.ok += worker->counters().ok.load(std::memory_order_relaxed);
+      progress.not_ok += worker->counters().not_ok.load(std::memory_order_relaxed);
     }
-  });
+    progress.done = progress.ok;
+    progress.running = sent - progress.ok - progress.not_ok;
+    options.on_progress(progress);
+  }
+  for (std::thread& thread : threads_running) thread.join();
 
   LoadResult result;
-  for (std::thread& thread : threads_running) thread.join();
-  {
-    MutexLock lock(&mu);
-    done = true;
-    ended.SignalAll();
-  }
-  reporter.join();
-
   int64_t last_ns = run.measure_ns;
   for (const auto& worker : workers) {
     const LoadResult& part = worker->result();

@@ -4,9 +4,7 @@
 
 #include "base/status.h"
 #include "bench/commands.h"
-#include "bench/load_flags.h"
 #include "bench/load_generator.h"
-#include "bench/loopback.h"
 #include "bench/report.h"
 #include "bench/requests.h"
 
@@ -40,8 +38,6 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
                                                          LoadOptions* load) {
   SRU_ASSIGN_OR_RETURN(load->method, MethodPath(options));
   load->seed = options.seed;
-  // This must fail before anything is sent anywhere.
-  SRU_RETURN_UNLESS_OK(ResolveLoopback(load->address).status());
   v1::ModelInfo info;
   if (!options.lengths.empty()) {  // the model says how many words there are, or features
     std::vector<std::string> tasks = {"classifier", "encoder"};
@@ -51,9 +47,7 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
   return MakeRequests(options, info);
 }
 
-}  // namespace
-
-int LoadMain(const std::vector<std::string>& args) {
+int Load(const Command& command, const std::vector<std::string>& args) {
   LoadOptions load;
   RequestOptions request;
   bool json = false;
@@ -70,16 +64,16 @@ int LoadMain(const std::vector<std::string>& args) {
       "less of a machine that it shares with the server; latency counts from their own times");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("load", kLoadUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags(command, args, &flags)) return *exit_code;
 
   const auto requests = PrepareRequests(request, &load);
-  if (!requests.ok()) return Fail("load", requests.status(), load);
+  if (!requests.ok()) return Fail(command, requests.status(), load);
   std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes without MSG_NOSIGNAL
   load.stop = StopOnSignal();
   load.on_progress = ProgressPrinter("calls");
   auto result = RunLoad(load, *requests);
   EndProgress();
-  if (!result.ok()) return Fail("load", result.status(), load);
+  if (!result.ok()) return Fail(command, result.status(), load);
   std::cout << (json ? JsonLine(ResultJson(load, *result)) : ResultText(load, *result));
   if (result->ok == 0) {
     std::cerr << "sru_bench load: no call was answered OK\n";
@@ -87,5 +81,10 @@ int LoadMain(const std::vector<std::string>& args) {
   }
   return kExitOk;
 }
+
+}  // namespace
+
+constexpr Command kLoad = {"load", "send calls to a server and report throughput and latency",
+                           kLoadUsage, Load};
 
 }  // namespace sru::bench

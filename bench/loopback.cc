@@ -1,6 +1,5 @@
 #include "bench/loopback.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -15,22 +14,6 @@
 #include "base/status.h"
 
 namespace sru::bench {
-namespace {
-
-bool IsLoopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address->sa_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-  }
-  return false;
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& address) {
   absl::string_view path = address;
   if (absl::ConsumePrefix(&path, "unix:")) {
@@ -61,7 +44,11 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& ad
   std::vector<SocketAddress> addresses;
   bool all_loopback = found != nullptr;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    all_loopback = all_loopback && IsLoopback(entry->ai_addr);
+    char number[INET6_ADDRSTRLEN];
+    all_loopback = all_loopback &&
+                   getnameinfo(entry->ai_addr, entry->ai_addrlen, number, sizeof(number), nullptr,
+                               0, NI_NUMERICHOST) == 0 &&
+                   IsLoopback(number);
     addresses.emplace_back(reinterpret_cast<const char*>(entry->ai_addr), entry->ai_addrlen);
   }
   freeaddrinfo(found);

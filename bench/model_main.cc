@@ -4,7 +4,6 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,11 +16,11 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "bench/commands.h"
-#include "bench/load_flags.h"
 #include "bench/report.h"
 #include "client/text_table.h"
 #include "kernels/backend.h"
 #include "kernels/bench/measure.h"
+#include "kernels/bench/stack_run.h"
 #include "models/config.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
@@ -123,65 +122,6 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
   return models::Model::Load(found[0].path(), found[0].name, found[0].version, *backend, compile);
 }
 
-// A compiled model on a batch of sequences of equal lengths with random input: token ids, or
-// features for a model without words. Computes what a call would get: probabilities if the model
-// classifies, else its pooled vector, else token vectors.
-class TimedBatch {
- public:
-  // The model must outlive it.
-  static absl::StatusOr<std::unique_ptr<TimedBatch>> Create(const models::Model& model, int length,
-                                                            int batch) {
-    std::unique_ptr<TimedBatch> timed(new TimedBatch(model, length, batch));
-    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(
-        model.executable().CreateWorkspace({length * batch, batch}, &timed->workspace_)));
-    return timed;
-  }
-
-  absl::Status Run() {
-    kernels::RaggedBatch batch;
-    batch.num_sequences = static_cast<int>(outputs_.size());
-    batch.offsets = offsets_.data();
-    batch.token_ids = token_ids_.empty() ? nullptr : token_ids_.data();
-    batch.features = features_.empty() ? nullptr : features_.data();
-    return models::ToAbslStatus(model_.executable().Run(batch, outputs_.data(), *workspace_));
-  }
-
- private:
-  TimedBatch(const models::Model& model, int length, int batch) : model_(model), outputs_(batch) {
-    const kernels::StackSpec& spec = model.spec();
-    std::mt19937 random(1);
-    const int tokens = length * batch;
-    for (int b = 0; b <= batch; ++b) offsets_.push_back(b * length);
-    if (spec.vocabulary_size > 0) {
-      std::uniform_int_distribution<int32_t> id(0, spec.vocabulary_size - 1);
-      for (int t = 0; t < tokens; ++t) token_ids_.push_back(id(random));
-    } else {
-      std::normal_distribution<float> normal;
-      features_.resize(size_t{1} * tokens * spec.input_size);
-      for (float& value : features_) value = normal(random);
-    }
-    const bool classifies = spec.num_labels > 0;
-    const bool pools = spec.pooling != kernels::Pooling::kNone;
-    const size_t each = classifies ? spec.num_labels : spec.output_size() * (pools ? 1 : length);
-    values_.resize(each * batch);
-    for (int b = 0; b < batch; ++b) {
-      kernels::SequenceOutput& out = outputs_[b];
-      out.pooling = spec.pooling;
-      (classifies ? out.probabilities
-       : pools    ? out.pooled
-                  : out.token_vectors) = &values_[b * each];
-    }
-  }
-
-  const models::Model& model_;
-  std::unique_ptr<kernels::Workspace> workspace_;
-  std::vector<int32_t> offsets_;
-  std::vector<int32_t> token_ids_;
-  std::vector<float> features_;
-  std::vector<float> values_;
-  std::vector<kernels::SequenceOutput> outputs_;
-};
-
 // Measures one row per combination and prints it unless --json; returns the rows.
 absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model,
                                                const ModelFlags& flags) {
@@ -195,19 +135,18 @@ absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model,
   nlohmann::ordered_json rows;
   for (const int length : flags.length) {
     for (const int batch : flags.batch) {
-      SRU_ASSIGN_OR_RETURN(const auto timed, TimedBatch::Create(model, length, batch));
-      absl::Status status;
+      kernels::StackRun run(model.spec(), model.executable(), length, batch);
       // The first runs warm up the caches.
-      for (int i = 0; i < kWarmUp; ++i) status.Update(timed->Run());
+      for (int i = 0; i < kWarmUp; ++i) run.Run();
       std::vector<double> rounds;
       double spent_us = 0;
       while (rounds.empty() ||
              (spent_us < 1e6 * flags.seconds && static_cast<int>(rounds.size()) < flags.rounds)) {
-        rounds.push_back(kernels::Microseconds([&] { status.Update(timed->Run()); }));
+        rounds.push_back(kernels::Microseconds([&] { run.Run(); }));
         spent_us += rounds.back();
       }
+      SRU_RETURN_UNLESS_OK(models::ToAbslStatus(run.status()));
       const double us = kernels::Median(rounds);
-      if (!status.ok()) return status;
       const double tokens = 1.0 * length * batch;
       rows.push_back({{"length", length},
                       {"batch", batch},
@@ -224,9 +163,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model,
   return rows;
 }
 
-}  // namespace
-
-int ModelMain(const std::vector<std::string>& args) {
+int Model(const Command& command, const std::vector<std::string>& args) {
   ModelFlags options;
   Flags flags;
   flags.Add("model_repository", &options.model_repository, "directory with the models");
@@ -240,7 +177,7 @@ int ModelMain(const std::vector<std::string>& args) {
   flags.Add("rounds", &options.rounds, {1, 1 << 20}, "most measurements of each row");
   flags.Add("seconds", &options.seconds, "per row, after which no further round is begun");
   flags.Add("json", &options.json, "print one JSON object");
-  if (std::optional<int> code = ParseFlags("model", kModelUsage, args, &flags)) return *code;
+  if (std::optional<int> code = ParseFlags(command, args, &flags)) return *code;
   const auto fail = [](const absl::Status& status) {
     std::cerr << "sru_bench model: " << status.message() << "\n";
     return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
@@ -273,5 +210,11 @@ int ModelMain(const std::vector<std::string>& args) {
   }
   return kExitOk;
 }
+
+}  // namespace
+
+constexpr Command kModel = {"model",
+                            "time a model of a repository by length and batch, without a server",
+                            kModelUsage, Model};
 
 }  // namespace sru::bench

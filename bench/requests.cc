@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 #include <random>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -15,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "client/client.h"
+#include "client/command_line.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/reflection.h"
@@ -157,12 +159,10 @@ absl::StatusOr<std::vector<v1::Sequence>> MakeSequences(const RequestOptions& op
   return sequences;
 }
 
-// As many serialized requests as use every sequence, in turn; `finish` sets what their method has
-// besides.
-template <typename Request, typename Finish>
-absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& options,
-                                                        const std::vector<v1::Sequence>& sequences,
-                                                        const Finish& finish) {
+// As many serialized requests as use every sequence, in turn.
+template <typename Request>
+std::vector<std::string> MakeSerialized(const RequestOptions& options,
+                                        const std::vector<v1::Sequence>& sequences) {
   std::vector<std::string> serialized(1 + (sequences.size() - 1) / options.sequences);
   size_t next = 0;
   for (std::string& bytes : serialized) {
@@ -173,7 +173,9 @@ absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& op
     for (int i = 0; i < options.sequences; ++i) {
       *request.add_sequences() = sequences[next++ % sequences.size()];
     }
-    finish(&request);
+    if constexpr (std::is_same_v<Request, v1::EncodeRequest>) {
+      request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
+    }
     bytes = request.SerializeAsString();
   }
   return serialized;
@@ -216,8 +218,7 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
   if (name == "fixed" && numbers.size() == 1) {
     std::fill(lengths.begin(), lengths.end(), numbers[0]);
   } else if (name == "uniform" && has_bounds) {
-    std::uniform_int_distribution<int> draw(numbers[0], numbers[1]);
-    for (int& length : lengths) length = draw(random);
+    fill(std::uniform_int_distribution<int>(numbers[0], numbers[1]));
   } else if (name == "exponential" && has_bounds) {
     fill(std::exponential_distribution<double>(1.0 / numbers[0]));
   } else if (name == "geometric" && has_bounds) {
@@ -274,16 +275,9 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
     return absl::InvalidArgumentError("--requests excludes --input and --lengths");
   }
   SRU_ASSIGN_OR_RETURN(auto sequences, MakeSequences(options, info));
-  const auto nothing = [](auto*) {};
-  if (options.method == "score") {
-    return MakeSerialized<v1::ScoreRequest>(options, sequences, nothing);
-  }
-  if (options.method == "encode") {
-    return MakeSerialized<v1::EncodeRequest>(options, sequences, [](v1::EncodeRequest* request) {
-      request->set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
-    });
-  }
-  return MakeSerialized<v1::ClassifyRequest>(options, sequences, nothing);
+  if (options.method == "score") return MakeSerialized<v1::ScoreRequest>(options, sequences);
+  if (options.method == "encode") return MakeSerialized<v1::EncodeRequest>(options, sequences);
+  return MakeSerialized<v1::ClassifyRequest>(options, sequences);
 }
 
 void GenerateRequestOptions::AddFlags(Flags* flags) {

@@ -10,8 +10,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/flags.h"
-#include "base/status.h"
-#include "client/names.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::bench {

@@ -1,5 +1,4 @@
-#include "client/address.h"
-
+#include "client/channel_security.h"
 #include "gtest/gtest.h"
 
 namespace sru::client {

@@ -36,7 +36,7 @@ struct CallOptions {
 // A traceparent that begins a sampled trace: for programs without a tracer.
 std::string StartTrace();
 
-// The statuses that grpc.health.v1 defines.
+// The statuses that grpc.health.v1 defines, with its numbers.
 enum class ServingStatus { kUnknown, kServing, kNotServing, kServiceUnknown };
 // "SERVING" and so on.
 const char* ServingStatusName(ServingStatus status);

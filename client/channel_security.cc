@@ -8,14 +8,19 @@
 #include <openssl/x509.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/host_port.h"
 #include "base/status.h"
-#include "client/address.h"
 #include "client/read_file.h"
 #include "grpcpp/security/credentials.h"
 
@@ -25,6 +30,11 @@ namespace {
 // Where Debian, Ubuntu and Alpine keep the authorities that the system trusts.
 constexpr char kSystemAuthorities[] = "/etc/ssl/certs/ca-certificates.crt";
 constexpr absl::Duration kTokenReadInterval = absl::Seconds(10);
+
+bool IsNear(absl::string_view address) {
+  const std::optional<HostPort> host = SplitHostPort(address);
+  return host.has_value() && IsLoopback(std::string(host->host));
+}
 
 absl::StatusOr<std::string> ReadContents(absl::string_view option, const std::string& path) {
   absl::StatusOr<std::string> bytes = ReadFile(option, path);
@@ -98,6 +108,19 @@ absl::Status CheckPem(const grpc::SslCredentialsOptions& files) {
 }
 
 }  // namespace
+
+bool StaysOnThisMachine(absl::string_view target) {
+  if (absl::StartsWith(target, "unix:") || absl::StartsWith(target, "unix-abstract:")) return true;
+  if (absl::ConsumePrefix(&target, "dns:")) {
+    absl::ConsumePrefix(&target, "///");
+    return IsNear(target);
+  }
+  if (!absl::ConsumePrefix(&target, "ipv4:") && !absl::ConsumePrefix(&target, "ipv6:")) {
+    return IsNear(target);
+  }
+  const std::vector<absl::string_view> addresses = absl::StrSplit(target, ',');
+  return std::all_of(addresses.begin(), addresses.end(), IsNear);
+}
 
 bool WantsTls(const ConnectOptions& options) {
   return options.tls || !options.tls_ca.empty() || !options.tls_cert.empty() ||

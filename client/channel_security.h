@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "client/connect_options.h"
@@ -18,6 +19,11 @@ class ChannelCredentials;
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
 namespace sru::client {
+
+// Whether everything that is sent to a gRPC target (ConnectOptions::address) stays on this machine:
+// true for "localhost", numeric loopback addresses and socket files; false for a name that only
+// looks like one ("127.evil.example") and for a list with any other address. A pure function.
+bool StaysOnThisMachine(absl::string_view target);
 
 // Whether the options ask for TLS.
 bool WantsTls(const ConnectOptions& options);

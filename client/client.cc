@@ -15,7 +15,6 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/utf8.h"
-#include "client/address.h"
 #include "client/channel_security.h"
 #include "client/resume_generate.h"
 #include "client/service_config.h"
@@ -95,19 +94,6 @@ absl::Status FromGrpc(const grpc::Status& from) {
 // enum. The system's gRPC does not install their generated code.
 using HealthRequest = google::protobuf::StringValue;
 using HealthResponse = google::protobuf::Int32Value;
-
-ServingStatus ToServingStatus(const HealthResponse& response) {
-  switch (response.value()) {
-    case 1:
-      return ServingStatus::kServing;
-    case 2:
-      return ServingStatus::kNotServing;
-    case 3:
-      return ServingStatus::kServiceUnknown;
-    default:
-      return ServingStatus::kUnknown;
-  }
-}
 
 // The error of the first text of a message that is not UTF-8, "sequences[0].text: expected ...";
 // empty if all are.
@@ -288,7 +274,8 @@ class GrpcClient : public Client {
                            });
     done.WaitForNotification();
     if (!status.ok()) return FromGrpc(status);
-    return ToServingStatus(response);
+    const int value = response.value();
+    return value < 0 || value > 3 ? ServingStatus::kUnknown : static_cast<ServingStatus>(value);
   }
 
  private:
@@ -408,17 +395,8 @@ std::string StartTrace() {
 }
 
 const char* ServingStatusName(ServingStatus status) {
-  switch (status) {
-    case ServingStatus::kServing:
-      return "SERVING";
-    case ServingStatus::kNotServing:
-      return "NOT_SERVING";
-    case ServingStatus::kServiceUnknown:
-      return "SERVICE_UNKNOWN";
-    case ServingStatus::kUnknown:
-      break;
-  }
-  return "UNKNOWN";
+  static constexpr const char* kNames[] = {"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"};
+  return kNames[static_cast<int>(status)];
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& options) {
@@ -509,18 +487,10 @@ absl::StatusOr<std::vector<float>> EncodingValues(const v1::Encoding& encoding,
     count *= size;
   }
   const std::string& data = encoding.data();
-  int64_t width = 0;  // bytes per value
-  switch (format) {
-    case v1::OUTPUT_FORMAT_RAW_FLOAT32:
-      width = 4;
-      break;
-    case v1::OUTPUT_FORMAT_RAW_FLOAT16:
-    case v1::OUTPUT_FORMAT_RAW_BFLOAT16:
-      width = 2;
-      break;
-    default:
-      break;
-  }
+  const int width = format == v1::OUTPUT_FORMAT_RAW_FLOAT32    ? 4
+                    : format == v1::OUTPUT_FORMAT_RAW_FLOAT16  ? 2
+                    : format == v1::OUTPUT_FORMAT_RAW_BFLOAT16 ? 2
+                                                               : 0;  // bytes of a value in `data`
   const int64_t found =
       width == 0 ? encoding.values_size() : static_cast<int64_t>(data.size()) / width;
   if (found != count || (width != 0 && data.size() % width != 0)) {
@@ -529,16 +499,14 @@ absl::StatusOr<std::vector<float>> EncodingValues(const v1::Encoding& encoding,
   }
   if (width == 0) return std::vector<float>(encoding.values().begin(), encoding.values().end());
   std::vector<float> values(count);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(data.data());
-  for (int64_t i = 0; i < count; ++i, bytes += width) {
-    uint32_t bits = bytes[0] | static_cast<uint32_t>(bytes[1]) << 8;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits = 0;  // little-endian, as the wire
+    std::memcpy(&bits, &data[i * width], width);
     if (format == v1::OUTPUT_FORMAT_RAW_FLOAT16) {
       values[i] = HalfToFloat(static_cast<uint16_t>(bits));
       continue;
     }
-    bits = width == 4 ? bits | static_cast<uint32_t>(bytes[2]) << 16 |
-                            static_cast<uint32_t>(bytes[3]) << 24
-                      : bits << 16;
+    if (width == 2) bits <<= 16;
     std::memcpy(&values[i], &bits, sizeof(bits));
   }
   return values;

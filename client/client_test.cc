@@ -6,7 +6,7 @@
 #include <limits>
 #include <thread>
 
-#include "client/names.h"
+#include "client/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/checked.h"

@@ -28,19 +28,12 @@ class EncodeStreamResponse;
 class Encoding;
 class GenerateRequest;
 class GenerateResponse;
-class Hypothesis;
 class ListModelsResponse;
 class LoadModelResponse;
 class ModelInfo;
-class Score;
 class Sequence;
-class StageTimes;
-class Translation;
 
-enum LengthPenalty_Form : int;
-enum ModelStatus_State : int;
 enum OutputFormat : int;
-enum Pooling : int;
 enum Priority : int;
 enum Unknown : int;
 

@@ -18,7 +18,6 @@ constexpr absl::Duration kLongestWait = absl::Seconds(5);
 // One text of the request, over all calls.
 struct Sample {
   bool done = false;
-  bool has_state = false;
   std::string state;
   // Whether the present call has sent something of it after which it has sent no state: then there
   // is nothing to go on from.
@@ -55,7 +54,7 @@ class Resumption {
     // The tokens of a sample depend on its number, so those before it are asked for as well.
     const int as_sample = greedy_ ? 0 : index;
     request.set_num_samples(as_sample + 1);
-    if (sample.has_state) {
+    if (!sample.state.empty()) {
       request.clear_prompt();
       request.set_echo(false);
       request.set_state(sample.state);
@@ -135,16 +134,15 @@ class Resumption {
     made_progress_ = made_progress_ || response->token_ids_size() > 0;
     if (response->finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
       sample->done = true;
-      if (sample->has_state) response->set_prompt_tokens(sample->prompt_tokens);
+      if (!sample->state.empty()) response->set_prompt_tokens(sample->prompt_tokens);
       response->set_generated_tokens(response->generated_tokens() + sample->generated_tokens);
       return take_(response);
     }
     sample->open = true;
     if (!response->state().empty()) {
       sample->open = false;
-      if (!sample->has_state) sample->prompt_tokens = response->prompt_tokens();
+      if (sample->state.empty()) sample->prompt_tokens = response->prompt_tokens();
       sample->generated_tokens += response->generated_tokens();
-      sample->has_state = true;
       sample->state = response->state();
       response->clear_state();
       response->clear_prompt_tokens();

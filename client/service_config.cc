@@ -11,19 +11,14 @@ namespace sru::client {
 // Generated from service_config.json by CMake: names and contents.
 const std::vector<std::pair<std::string, std::string>>& ServiceConfigFiles();
 
-namespace {
-
-// protobuf's JSON form of a duration.
-std::string ToJson(absl::Duration duration) {
-  return absl::StrFormat("%.6fs", absl::ToDoubleSeconds(duration));
-}
-
-}  // namespace
-
 const std::string& ServiceConfigJson() { return ServiceConfigFiles().front().second; }
 
 std::string ServiceConfigJson(int max_attempts, absl::Duration initial_backoff,
                               absl::Duration max_backoff) {
+  // protobuf's JSON form of a duration.
+  const auto to_json = [](absl::Duration duration) {
+    return absl::StrFormat("%.6fs", absl::ToDoubleSeconds(duration));
+  };
   nlohmann::json config = nlohmann::json::parse(ServiceConfigJson());
   for (nlohmann::json& method : config["methodConfig"]) {
     if (max_attempts == 1) {
@@ -32,8 +27,8 @@ std::string ServiceConfigJson(int max_attempts, absl::Duration initial_backoff,
     }
     nlohmann::json& policy = method["retryPolicy"];
     policy["maxAttempts"] = max_attempts;
-    policy["initialBackoff"] = ToJson(initial_backoff);
-    policy["maxBackoff"] = ToJson(max_backoff);
+    policy["initialBackoff"] = to_json(initial_backoff);
+    policy["maxBackoff"] = to_json(max_backoff);
   }
   return config.dump();
 }

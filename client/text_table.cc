@@ -9,8 +9,12 @@
 #include "base/utf8.h"
 
 namespace sru::client {
+namespace {
 
+// The number of characters, not bytes: close enough to the width on a terminal.
 size_t DisplayWidth(absl::string_view text) { return static_cast<size_t>(CountUtf8(text)); }
+
+}  // namespace
 
 std::string OneLine(absl::string_view text, size_t width) {
   std::string line(text);

@@ -37,9 +37,6 @@ class TextTable {
   bool started_ = false;
 };
 
-// The number of characters, not bytes, of UTF-8 text: close enough to its width on a terminal.
-size_t DisplayWidth(absl::string_view text);
-
 // One line of at most `width` characters: control characters become spaces, and "..." replaces what
 // is cut off.
 std::string OneLine(absl::string_view text, size_t width);

@@ -25,7 +25,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/compiled_model.h"
 #include "kernels/data_type.h"
 #include "kernels/model_sizes.h"
 #include "kernels/program.h"
@@ -209,6 +208,19 @@ Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend)
 // Checks what every backend asks of the arguments of Run(). Used by the backends themselves.
 Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const RaggedBatch& batch,
                      const SequenceOutput* outputs);
+
+// Which part of the forward pass makes a sequence's outputs. Used by the backends, too.
+// Whether the last scan makes token vectors and pooled vectors. With a layer norm after it they are
+// made from the normalized rows.
+inline bool ScanFinishesOutputs(const StackSpec& spec) {
+  return spec.layers.back().layer_norm != LayerNorm::kAfter;
+}
+
+// The pooling that a sequence needs; kNone when it wants neither a pooled vector nor labels.
+inline Pooling PoolingOf(const StackSpec& spec, const SequenceOutput& out) {
+  if (out.wants_labels()) return spec.pooling;
+  return out.pooled != nullptr ? out.pooling : Pooling::kNone;
+}
 
 }  // namespace sru::kernels
 

@@ -53,6 +53,12 @@ struct Adjustment {
   float add = 0;    // finite, or -infinity: the symbol is never picked
 };
 
+// A symbol and its log-probability.
+struct Candidate {
+  int32_t id = kNone;
+  float log_prob = 0;
+};
+
 // The inputs that a batch brings beside the offsets.
 enum class InputType {
   kIds,       // int32 [rows of axis], each in [least, limit)

@@ -65,12 +65,6 @@ struct AxisSpec {
   AxisId sequences_of = kNone;  // a sequence axis: one row per sequence of that axis
 };
 
-// A symbol and its log-probability.
-struct Candidate {
-  int32_t id = kNone;
-  float log_prob = 0;
-};
-
 struct InputSpec {
   std::string name;  // for messages
   InputType type = InputType::kIds;

@@ -177,7 +177,7 @@ class BatchValidator : public OperationVisitor {
     return OkStatus();
   }
 
-  // Of keys that are not in fields; ValidateStates() looks at those that are. Maps are valid.
+  // Of keys that are not in fields; BeginStates() looks at those that are. Maps are valid.
   Status CheckAttention() const {
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       if (program_.outputs[i].type != OutputType::kAttention || (users_ >> i & 1) == 0) continue;
@@ -438,16 +438,29 @@ int64_t CountAttention(const Program& program, const ProgramShape& shape, const 
   return values;
 }
 
-Status ValidateStates(const Program& program, const ProgramShape& shape,
-                      const ProgramLimits& limits, const ProgramBatch& batch,
-                      const OutputBatch* outputs, AxisId axis, const StateArena::Run& run) {
+Status BeginStates(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
+                   const ProgramBatch& batch, const OutputBatch* outputs,
+                   std::vector<int>* rows_added, std::vector<StateArena::Run>* runs) {
   const uint64_t users = BatchUsers(program, batch, outputs);
-  for (size_t i = 0; i < program.outputs.size(); ++i) {
-    const OutputSpec& output = program.outputs[i];
-    if (output.type != OutputType::kAttention || (users >> i & 1) == 0) continue;
-    const auto& attend = std::get<ops::Attend>(program.operations[output.value]);
-    if (attend.key_field == kNone || shape.values[output.value].axis != axis) continue;
-    SRU_RETURN_IF_ERROR(CheckAttentionSize(program, shape, limits, batch, i, &run));
+  runs->resize(program.axes.size());
+  for (size_t a = 0; a < program.axes.size(); ++a) {
+    const AxisId axis = static_cast<AxisId>(a);
+    if ((users & ProgramShape::StateBit(axis)) == 0) continue;
+    const AxisBatch& given = batch.axes[a];
+    rows_added->resize(given.num_sequences);
+    for (int b = 0; b < given.num_sequences; ++b) {
+      (*rows_added)[b] = given.offsets[b + 1] - given.offsets[b];
+    }
+    StateArena::Run& run = (*runs)[a];
+    SRU_RETURN_IF_ERROR(
+        batch.arena->BeginRun(given.slots, rows_added->data(), given.num_sequences, axis, &run));
+    for (size_t i = 0; i < program.outputs.size(); ++i) {
+      const OutputSpec& output = program.outputs[i];
+      if (output.type != OutputType::kAttention || (users >> i & 1) == 0) continue;
+      const auto& attend = std::get<ops::Attend>(program.operations[output.value]);
+      if (attend.key_field == kNone || shape.values[output.value].axis != axis) continue;
+      SRU_RETURN_IF_ERROR(CheckAttentionSize(program, shape, limits, batch, i, &run));
+    }
   }
   return OkStatus();
 }

@@ -16,12 +16,30 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/compiled_model.h"
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
 #include "kernels/status.h"
 
 namespace sru::kernels {
+
+// Workers that keep a GPU busy: one computes while the other copies and answers.
+inline constexpr int kWorkersPerDevice = 2;
+
+// What a compiled stack (Executable in backend.h) and a compiled program have in common.
+class CompiledModel {
+ public:
+  virtual ~CompiledModel() = default;
+
+  // Devices of the backend. A workspace is tied to one of them.
+  virtual int num_devices() const { return 1; }
+
+  // Workers that keep one device busy; 0 for a model that runs on the processor, where a worker
+  // keeps a core busy.
+  virtual int workers_per_device() const { return 0; }
+
+  // Memory of the compiled weights, on one device.
+  virtual size_t weight_bytes() const = 0;
+};
 
 struct AxisLimits {
   int max_rows = 0;
@@ -129,11 +147,12 @@ uint64_t BatchUsers(const Program& program, const ProgramBatch& batch, const Out
 Status ValidateBatch(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
                      const ProgramBatch& batch, const OutputBatch* outputs);
 
-// Checks what Attend asks of what the slots of an axis held before this run, and that the attention
-// that is asked for of them is within the limits.
-Status ValidateStates(const Program& program, const ProgramShape& shape,
-                      const ProgramLimits& limits, const ProgramBatch& batch,
-                      const OutputBatch* outputs, AxisId axis, const StateArena::Run& run);
+// Begins the run of the slots of every axis that has some, runs[axis], once a batch is valid.
+// Checks that the attention that is asked for of what they held before is within the limits.
+// `rows_added` is scratch.
+Status BeginStates(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
+                   const ProgramBatch& batch, const OutputBatch* outputs,
+                   std::vector<int>* rows_added, std::vector<StateArena::Run>* runs);
 
 }  // namespace sru::kernels
 

@@ -120,6 +120,19 @@ SRU_HOST_DEVICE constexpr PoolingRule RuleOf(Pooling pooling) {
   return {};
 }
 
+// kFirst and kLast pick the h of one token. Here they are translated to a walk over the h of one
+// direction, where kFirst picks the h of the walk's first step and kLast that of its last. The
+// other steps do not depend on the order.
+//
+// For a scan, which takes the backward direction from the last token to the first.
+SRU_HOST_DEVICE constexpr PoolingStep PoolingInTime(PoolingStep step, bool backward) {
+  return step == PoolingStep::kFirst && backward ? PoolingStep::kLast : step;
+}
+// For rows in memory, which are taken from the first token to the last in both directions.
+SRU_HOST_DEVICE constexpr PoolingStep PoolingOverTokens(PoolingStep step, bool backward) {
+  return step == PoolingStep::kLast && backward ? PoolingStep::kFirst : step;
+}
+
 inline bool ParsePooling(std::string_view name, Pooling* pooling) {
   return ParseNamed<PoolingName>(name, pooling);
 }
@@ -148,6 +161,17 @@ struct LayerSpec {
   int output_size() const { return directions * hidden_size; }
   int product_size() const { return projection_size > 0 ? projection_size : input_size; }
 };
+
+// Where a layer's highway term s_t comes from.
+enum class Highway {
+  kNone,    // 0
+  kInput,   // alpha * x_t
+  kMatrix,  // U3_t
+};
+inline Highway HighwayOf(const LayerSpec& layer) {
+  if (!layer.has_skip_term) return Highway::kNone;
+  return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
+}
 
 struct StackSpec {
   int input_size = 0;         // features per token: the embedding's width, or the caller's features

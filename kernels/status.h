@@ -3,6 +3,7 @@
 #ifndef SRU_KERNELS_STATUS_H_
 #define SRU_KERNELS_STATUS_H_
 
+#include <new>
 #include <string>
 #include <type_traits>
 
@@ -58,6 +59,17 @@ Status Unsupported(const Parts&... parts) {
 template <typename... Parts>
 Status Internal(const Parts&... parts) {
   return Status(StatusCode::kInternal, parts...);
+}
+
+// The status that `body` returns, or kResourceExhausted if it throws std::bad_alloc. Around the
+// bodies of calls through the backends' interfaces.
+template <typename Body>
+Status CatchBadAlloc(const char* action, Body body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kResourceExhausted, action, ": out of memory");
+  }
 }
 
 }  // namespace sru::kernels

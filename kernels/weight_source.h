@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -57,13 +58,30 @@ class ReadWeights {
   const FloatView view_;
 };
 
+// The scope in which the vectors of a layer are readable: all its weights but the two matrices.
+class ReadLayerVectors {
+ public:
+  ReadLayerVectors(WeightSource* weights, const LayerSpec& layer)
+      : weight_c_(weights, layer.weight_c),
+        bias_(weights, layer.bias),
+        norm_weight_(weights, layer.norm_weight),
+        norm_bias_(weights, layer.norm_bias) {}
+
+ private:
+  const ReadWeights weight_c_;
+  const ReadWeights bias_;
+  const ReadWeights norm_weight_;
+  const ReadWeights norm_bias_;
+};
+
 // Calls body(first row, rows, values of the first row) for all rows of a tensor [rows][width], some
-// rows at a time, so that little of a large tensor is in memory.
+// rows at a time, at most `most_rows`, so that little of a large tensor is in memory.
 template <typename Body>
-void ReadRows(WeightSource* source, const FloatView& tensor, size_t width, Body body) {
+void ReadRows(WeightSource* source, const FloatView& tensor, size_t width, Body body,
+              size_t most_rows = std::numeric_limits<size_t>::max()) {
   constexpr size_t kValues = size_t{1} << 18;  // 1 MiB
   const size_t rows = width == 0 ? 0 : tensor.size / width;
-  const size_t step = width == 0 ? 1 : std::max<size_t>(1, kValues / width);
+  const size_t step = width == 0 ? 1 : std::clamp(kValues / width, size_t{1}, most_rows);
   for (size_t row = 0; row < rows; row += step) {
     const size_t count = std::min(step, rows - row);
     const FloatView part = tensor.Part(row * width, count * width);

@@ -42,58 +42,41 @@ absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string&
   reader.OptionalBoolean("v1", &encoder.v1);
   reader.OptionalBoolean("proj_input_to_hidden_first", &encoder.proj_input_to_hidden_first);
   if (reader.Has("highway_bias")) {
-    double bias = 0;
+    double bias = 0;  // of training; inference needs only the tensors
     reader.Number("highway_bias", "a number from -1e6 to 1e6", -kMaxHighwayBias, kMaxHighwayBias,
                   &bias);
-    encoder.highway_bias = static_cast<float>(bias);
   }
   SRU_RETURN_UNLESS_OK(reader.Finish());
   return encoder;
 }
 
-absl::Status ReadEmbedding(const json& object, const std::string& source, TokenizerType tokenizer,
-                           EmbeddingConfig* config) {
+// The tokens of a model without a tokenizer are ids.
+absl::Status ReadEmbedding(const json& object, const std::string& source, ModelConfig* config) {
   ObjectReader reader(object, source, "embedding");
-  reader.Integer("vocabulary_size", 1, kMaxVocabulary, &config->vocabulary_size);
-  const int max_oov_id = std::max(config->vocabulary_size, 1) - 1;
-  switch (Describe(tokenizer).oov) {
-    case OovUse::kRequired:
-      reader.Integer("oov_id", 0, max_oov_id, &config->oov_id);
-      break;
-    case OovUse::kOptional:
-      if (reader.Has("oov_id")) reader.Integer("oov_id", 0, max_oov_id, &config->oov_id);
-      break;
-    case OovUse::kNone:
-      if (reader.Has("oov_id")) {
-        reader.Fail("embedding.oov_id",
-                    absl::StrCat("expected no such key beside preprocessing.type \"",
-                                 TokenizerTypeName(tokenizer), "\""),
-                    object["oov_id"]);
-      }
-      break;
+  EmbeddingConfig& embedding = config->embedding;
+  reader.Integer("vocabulary_size", 1, kMaxVocabulary, &embedding.vocabulary_size);
+  if (!config->has_tokenizer) return reader.Finish();
+  const TokenizerInfo tokenizer = Describe(config->tokenizer.type);
+  const bool has_oov = reader.Has("oov_id");
+  if (tokenizer.oov == OovUse::kNone && has_oov) {
+    reader.Fail("oov_id",
+                absl::StrCat("no such key beside preprocessing.type \"", tokenizer.name, "\""),
+                object["oov_id"]);
+  } else if (tokenizer.oov == OovUse::kRequired || has_oov) {
+    reader.Integer("oov_id", 0, std::max(embedding.vocabulary_size, 1) - 1, &embedding.oov_id);
   }
   return reader.Finish();
 }
 
 void ReadByteVocabulary(ObjectReader& reader, std::vector<uint8_t>* bytes) {
-  constexpr char kExpected[] = "an array of 1 to 256 integers from 0 to 255, ascending";
-  const json* array = reader.Required("vocabulary", kExpected);
-  if (array == nullptr) return;
-  const std::string expected = absl::StrCat("expected ", kExpected);
-  if (!array->is_array() || array->empty() || array->size() > 256) {
-    reader.Fail(reader.Path("vocabulary"), expected, *array);
-    return;
-  }
-  int64_t last = -1;
-  for (size_t i = 0; i < array->size(); ++i) {
-    const std::optional<int64_t> byte = AsInt64((*array)[i]);
-    if (!byte.has_value() || *byte <= last || *byte > 255) {
-      reader.Fail(absl::StrCat(reader.Path("vocabulary"), "[", i, "]"), expected, (*array)[i]);
-      return;
-    }
-    bytes->push_back(static_cast<uint8_t>(*byte));
-    last = *byte;
-  }
+  reader.Array("vocabulary", "an array of 1 to 256 integers from 0 to 255, ascending", 1, 256,
+               [bytes](const json& element) {
+                 const std::optional<int64_t> byte = AsInt64(element);
+                 const int64_t least = bytes->empty() ? 0 : bytes->back() + 1;
+                 if (!byte.has_value() || *byte < least || *byte > 255) return false;
+                 bytes->push_back(static_cast<uint8_t>(*byte));
+                 return true;
+               });
 }
 
 // What both keys say together.
@@ -107,38 +90,25 @@ absl::Status CheckVocabularySize(const ModelConfig& config, const std::string& s
 
 void ReadLabels(ObjectReader& reader, std::vector<std::string>* labels) {
   static_assert(kMaxLabels == 65536);
-  constexpr char kLabels[] = "an array of 1 to 65536 different strings that are not empty";
-  const json* found = reader.Required("labels", kLabels);
-  if (found == nullptr) return;
-  const json& array = *found;
-  const std::string expected = absl::StrCat("expected ", kLabels);
-  if (!array.is_array() || array.empty() || array.size() > kMaxLabels) {
-    reader.Fail("labels", expected, array);
-    return;
-  }
   std::set<std::string_view> seen;
-  for (size_t i = 0; i < array.size(); ++i) {
-    const json& label = array[i];
-    if (!label.is_string() || label.get_ref<const std::string&>().empty() ||
-        !seen.insert(label.get_ref<const std::string&>()).second) {
-      reader.Fail(absl::StrCat("labels[", i, "]"), expected, label);
-      return;
-    }
-    labels->push_back(label.get<std::string>());
-  }
+  reader.Array("labels", "an array of 1 to 65536 different strings that are not empty", 1,
+               kMaxLabels, [&](const json& label) {
+                 if (!label.is_string()) return false;
+                 const auto& text = label.get_ref<const std::string&>();
+                 labels->push_back(text);
+                 return !text.empty() && seen.insert(text).second;
+               });
 }
 
 std::string BesideTask(Task task, const char* expected) {
-  return absl::StrCat("expected ", expected, " beside task \"", TaskName(task), "\"");
+  return absl::StrCat(expected, " beside task \"", TaskName(task), "\"");
 }
 
 // Reads the root's keys `pooling`, `labels` and `tied`, which depend on each other and on the task.
 void ReadHead(ObjectReader& reader, ModelConfig* config) {
   const json& root = reader.object();
-  const TaskInfo info = Describe(config->task);
-  const auto beside_task = [config](const char* expected) {
-    return BesideTask(config->task, expected);
-  };
+  const Task task = config->task;
+  const TaskInfo info = Describe(task);
   if (reader.Has("pooling") || info.pools) {
     reader.Choice<kernels::PoolingName>("pooling", &config->pooling);
   }
@@ -146,43 +116,35 @@ void ReadHead(ObjectReader& reader, ModelConfig* config) {
     ReadLabels(reader, &config->labels);
     if (info.pools && config->pooling == kernels::Pooling::kNone) {
       reader.Fail("pooling",
-                  absl::StrCat("expected ", kernels::ListNames<kernels::PoolingName>(1, "\""),
+                  absl::StrCat(kernels::ListNames<kernels::PoolingName>(1, "\""),
                                " for a model with labels"),
                   "none");
     }
   } else {
-    RefuseLabels(reader, config->task);
+    RefuseLabels(reader, task);
   }
   if (reader.Has("tied")) {
     if (info.predicts) {
       reader.Boolean("tied", &config->tied);
     } else {
-      reader.Fail("tied", beside_task("no such key"), root["tied"]);
+      reader.Fail("tied", BesideTask(task, "no such key"), root["tied"]);
     }
   }
   if (!info.pools && config->pooling != kernels::Pooling::kNone) {
-    reader.Fail("pooling", beside_task("\"none\", or no such key,"), root["pooling"]);
+    reader.Fail("pooling", BesideTask(task, "\"none\", or no such key,"), root["pooling"]);
   }
   if (!info.predicts) return;
 
   reader.Required("embedding", "an object beside task \"language_model\"");
   const EncoderConfig& encoder = config->encoder;
   // Backward, a token's vector would know the tokens that it is to predict.
-  if (encoder.bidirectional) reader.Fail("encoder.bidirectional", beside_task("false"), true);
+  if (encoder.bidirectional) reader.Fail("encoder.bidirectional", BesideTask(task, "false"), true);
   if (config->tied && encoder.input_size != encoder.output_size()) {
     reader.Fail("tied",
-                absl::StrCat("expected false, since encoder.input_size ", encoder.input_size,
+                absl::StrCat("false, since encoder.input_size ", encoder.input_size,
                              " is not encoder.hidden_size ", encoder.output_size()),
                 true);
   }
-}
-
-// The embedding of a model whose tokens are ids.
-absl::Status ReadEmbeddingOfIds(const json& object, const std::string& source,
-                                EmbeddingConfig* config) {
-  ObjectReader reader(object, source, "embedding");
-  reader.Integer("vocabulary_size", 1, kMaxVocabulary, &config->vocabulary_size);
-  return reader.Finish();
 }
 
 }  // namespace
@@ -209,15 +171,14 @@ absl::Status ReadTokens(bool takes_text, ObjectReader& root, ModelConfig* config
   config->has_embedding = true;
   const json* embedding = root.Required(
       "embedding", config->has_tokenizer ? "an object beside 'preprocessing'" : "an object");
-  if (!config->has_tokenizer) {
-    return embedding == nullptr ? absl::OkStatus()
-                                : ReadEmbeddingOfIds(*embedding, source, &config->embedding);
+  absl::Status tokenizer;
+  if (config->has_tokenizer) {
+    const json* preprocessing = root.Required("preprocessing", "an object beside 'embedding'");
+    if (embedding == nullptr || preprocessing == nullptr) return absl::OkStatus();
+    tokenizer = ReadTokenizer(*preprocessing, source, &config->tokenizer);
   }
-  const json* preprocessing = root.Required("preprocessing", "an object beside 'embedding'");
-  if (embedding == nullptr || preprocessing == nullptr) return absl::OkStatus();
-  const absl::Status tokenizer = ReadTokenizer(*preprocessing, source, &config->tokenizer);
-  absl::Status status =
-      ReadEmbedding(*embedding, source, config->tokenizer.type, &config->embedding);
+  if (embedding == nullptr) return absl::OkStatus();
+  absl::Status status = ReadEmbedding(*embedding, source, config);
   status.Update(tokenizer);
   if (status.ok()) status = CheckVocabularySize(*config, source);
   return status;

@@ -48,7 +48,6 @@ struct EncoderConfig {
   bool rescale = false;  // the highway term is scaled by the tensor scale_x
   bool v1 = false;
   bool proj_input_to_hidden_first = false;
-  float highway_bias = 0.0f;  // of training; inference needs only the tensors
 
   int directions() const { return bidirectional ? 2 : 1; }
   int output_size() const { return hidden_size * directions(); }
@@ -68,10 +67,9 @@ struct EncoderConfig {
 };
 
 struct EmbeddingConfig {
-  static constexpr int kNoOov = -1;
-
   int vocabulary_size = 0;  // rows of the embedding, number of token ids
-  int oov_id = kNoOov;      // id of a word or character that the vocabulary does not have
+  // Of a word or character that the vocabulary does not have; may be kNotFound.
+  int oov_id = Tokenizer::kNotFound;
 };
 
 // The key "preprocessing".

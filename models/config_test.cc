@@ -51,7 +51,6 @@ TEST(ConfigTest, ReadsEveryKey) {
   EXPECT_TRUE(encoder.rescale);
   EXPECT_TRUE(encoder.v1);
   EXPECT_TRUE(encoder.proj_input_to_hidden_first);
-  EXPECT_EQ(encoder.highway_bias, -3.0f);
   EXPECT_TRUE(config->has_embedding);
   EXPECT_TRUE(config->has_tokenizer);
   EXPECT_EQ(config->embedding.vocabulary_size, 5);
@@ -78,7 +77,6 @@ TEST(ConfigTest, HasThePackagesDefaults) {
   EXPECT_FALSE(encoder.rescale);
   EXPECT_FALSE(encoder.v1);
   EXPECT_FALSE(encoder.proj_input_to_hidden_first);
-  EXPECT_EQ(encoder.highway_bias, 0.0f);
 }
 
 TEST(ConfigTest, EmbeddingAndLabelsAreOptional) {
@@ -184,7 +182,7 @@ TEST(ConfigTest, ReadsEveryTokenizer) {
     EXPECT_EQ(config->tokenizer.type, type);
     EXPECT_EQ(config->tokenizer.lowercase, root["preprocessing"].contains("lowercase"));
     EXPECT_EQ(config->embedding.oov_id,
-              root["embedding"].value("oov_id", int{EmbeddingConfig::kNoOov}));
+              root["embedding"].value("oov_id", int{Tokenizer::kNotFound}));
     if (type == TokenizerType::kBytes) {
       EXPECT_THAT(config->tokenizer.byte_vocabulary, ElementsAre(0, 10, 32, 128, 255));
     }

@@ -24,7 +24,7 @@ import torch.nn.utils.prune
 from torch.nn import Linear
 
 from exporter import words
-from exporter.common import Progress
+from exporter.common import progress
 from exporter.encoder_shapes import infer_encoder
 
 LABELS = "no\nyes\n"
@@ -283,11 +283,11 @@ class CheckpointsTest(ExportTestCase):
     def test_slow_steps_are_announced(self):
         output = io.StringIO()
         with contextlib.redirect_stderr(output):
-            with Progress("reading"):
+            with progress("reading"):
                 pass
             self.assertEqual(output.getvalue(), "")
-            with Progress("reading") as progress:
-                progress._say()  # what the timer does
+            with progress("reading") as say:
+                say()  # what the timer does
         self.assertEqual(output.getvalue(), "reading ...\n  done after 0 s\n")
 
     # ------------------------------------------------------------ modules

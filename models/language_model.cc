@@ -1,6 +1,7 @@
 #include "models/language_model.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/status.h"
@@ -56,8 +57,7 @@ kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_t
   return limits;
 }
 
-absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
-                                                 const SafetensorsFile& tensors) {
+BuiltProgram BuildLanguageModel(const ModelConfig& config, const SafetensorsFile& tensors) {
   const int vocabulary = config.embedding.vocabulary_size;
   TensorReader reader(tensors);
   ops::Stack stack;
@@ -69,32 +69,32 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   predict.bias = reader.Take("out.bias", {vocabulary});
   SRU_RETURN_UNLESS_OK(reader.Finish());
 
-  LanguageModel model;
-  model.keeps_states = true;
-  kernels::Program& program = model.program;
-  model.max_candidates = std::min(kMaxCandidates, vocabulary);
-  model.tokens = program.AddAxis("tokens");
-  model.ids = program.AddIds("token ids", model.tokens, 0, vocabulary);
-  model.targets = program.AddIds("targets", model.tokens, -1, vocabulary);
-  model.counts = program.AddIds("candidates", model.tokens, 0, model.max_candidates + 1);
-  model.c = program.AddField("c", config.encoder.num_layers * width);
-  model.last_h = program.AddField("h", width);
+  auto model = std::make_unique<LanguageModel>();
+  model->keeps_states = true;
+  kernels::Program& program = model->program;
+  model->max_candidates = std::min(kMaxCandidates, vocabulary);
+  model->tokens = program.AddAxis("tokens");
+  model->ids = program.AddIds("token ids", model->tokens, 0, vocabulary);
+  model->targets = program.AddIds("targets", model->tokens, -1, vocabulary);
+  model->counts = program.AddIds("candidates", model->tokens, 0, model->max_candidates + 1);
+  model->c = program.AddField("c", config.encoder.num_layers * width);
+  model->last_h = program.AddField("h", width);
 
-  stack.ids = model.ids;
-  stack.state = model.c;
+  stack.ids = model->ids;
+  stack.state = model->c;
   const kernels::ValueId h = program.Apply(std::move(stack));
   ops::Shift shift;
   shift.x = h;
-  shift.last = model.last_h;
+  shift.last = model->last_h;
   predict.x = program.Apply(shift);
   predict.vocabulary_size = vocabulary;
-  predict.targets = model.targets;
-  predict.counts = model.counts;
-  predict.max_candidates = model.max_candidates;
+  predict.targets = model->targets;
+  predict.counts = model->counts;
+  predict.max_candidates = model->max_candidates;
   const kernels::ValueId predicted = program.Apply(predict);
-  model.log_probs = program.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
-  model.candidates = program.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
-  AddPicks(h, predict, &model);
+  model->log_probs = program.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
+  model->candidates = program.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
+  AddPicks(h, predict, model.get());
   return model;
 }
 

@@ -13,7 +13,6 @@
 #ifndef SRU_MODELS_LANGUAGE_MODEL_H_
 #define SRU_MODELS_LANGUAGE_MODEL_H_
 
-#include "absl/status/statusor.h"
 #include "base/limits.h"
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
@@ -59,9 +58,8 @@ kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_t
                                            int max_sequences, int max_picks, int max_adjustments);
 
 // From `embedding.weight`, `encoder.*`, `out.weight` (not with "tied") and `out.bias`. A tensor
-// that the model does not use is an error. The views are those of `tensors`.
-absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
-                                                 const SafetensorsFile& tensors);
+// that the model does not use is an error. The views are those of `tensors`. A LanguageModel.
+BuiltProgram BuildLanguageModel(const ModelConfig& config, const SafetensorsFile& tensors);
 
 kernels::ModelSizes LanguageModelSizes(const ModelConfig& config);
 

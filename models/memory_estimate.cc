@@ -1,7 +1,6 @@
 #include "models/memory_estimate.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <string>
 
@@ -36,7 +35,7 @@ int64_t TokenBytes(TokenizerType type) {
 }
 
 int64_t FileBytes(const FilePath& path) {
-  const auto file = OpenFile::Open(path, std::numeric_limits<int64_t>::max());
+  const auto file = OpenFile::Open(path);
   return file.ok() ? static_cast<int64_t>(file->size()) : 0;
 }
 

@@ -13,7 +13,7 @@
 #include "kernels/model_sizes.h"
 #include "models/config.h"
 #include "models/files/file.h"
-#include "models/model_files.h"
+#include "models/model.h"
 
 namespace sru::models {
 

@@ -45,6 +45,25 @@ absl::Status CompileError(const std::string& source, const kernels::Backend& bac
 
 }  // namespace
 
+absl::StatusOr<ModelFiles> OpenModel(const FilePath& directory) {
+  ModelFiles files;
+  files.directory = directory;
+  SRU_ASSIGN_OR_RETURN(files.student, OpenStudent(directory));
+  if (files.student.has_value()) {
+    files.config = files.student->config;
+    return files;
+  }
+  absl::StatusOr<ModelConfig> config = ReadModelConfig(directory / "config.json");
+  if (absl::IsNotFound(config.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(config.status().message(),
+                     "; nor are there model*.npz or model*.bin of a student of Marian"));
+  }
+  SRU_RETURN_UNLESS_OK(config.status());
+  files.config = *std::move(config);
+  return files;
+}
+
 Model::Model() = default;
 Model::~Model() = default;
 
@@ -109,13 +128,10 @@ absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& ba
 
 absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
                                    std::vector<kernels::FieldSpec> fields) {
-  StateOwner owner;
-  owner.model = name_;
-  owner.version = version_;
-  owner.dtype = dtype_;
-  SRU_ASSIGN_OR_RETURN(owner.weights_digest, weights.Digest());
-  state_codec_ = std::make_unique<StateCodec>(owner, std::move(fields),
-                                              config_.embedding.vocabulary_size, state_keys_);
+  SRU_ASSIGN_OR_RETURN(const std::string digest, weights.Digest());
+  state_codec_ =
+      std::make_unique<StateCodec>(StateOwner{name_, version_, digest, dtype_}, std::move(fields),
+                                   config_.embedding.vocabulary_size, state_keys_);
   return absl::OkStatus();
 }
 

@@ -1,10 +1,10 @@
-// A loaded model: its config, tokenizer, labels and what a backend compiled from its weights.
-// Immutable and thread-safe once loaded.
+// A model: what the small files in its folder say, and what a backend compiled from its weights.
 #ifndef SRU_MODELS_MODEL_H_
 #define SRU_MODELS_MODEL_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,14 +12,26 @@
 #include "kernels/backend.h"
 #include "models/config.h"
 #include "models/files/file.h"
-#include "models/model_files.h"
 #include "models/safetensors.h"
 #include "models/state_codec.h"
+#include "models/student.h"
 #include "models/task_parts.h"
 #include "models/text/tokenizer.h"
 
 namespace sru::models {
 
+// Read once for the estimate of its memory (memory_estimate.h) and for the load that follows.
+struct ModelFiles {
+  FilePath directory = FilePath("");
+  std::optional<Student> student;  // nullopt: a model of ours
+  ModelConfig config;              // of either
+};
+
+// Reads config.json, or a student's options. Errors name the file and the key, what was expected
+// and what was found.
+absl::StatusOr<ModelFiles> OpenModel(const FilePath& directory);
+
+// A loaded model. Immutable and thread-safe once loaded.
 class Model {
  public:
   // Reads the rest of a folder (FORMAT.md), a model of ours or a student as Marian publishes it,

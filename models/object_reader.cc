@@ -21,7 +21,7 @@ std::optional<int64_t> AsInt64(const json& value) {
 
 ObjectReader::ObjectReader(const json& object, const std::string& source, std::string path)
     : object_(object), source_(source), path_(std::move(path)) {
-  if (!object_.is_object()) Fail(path_, "expected an object", object_);
+  if (!object_.is_object()) Fail("", "an object", object_);
 }
 
 bool ObjectReader::Has(const std::string& key) {
@@ -42,20 +42,14 @@ void ObjectReader::Integer(const std::string& key, int low, int high, int* value
   const json* found = Required(key, expected);
   if (found == nullptr) return;
   const std::optional<int64_t> number = AsInt64(*found);
-  if (!number.has_value() || *number < low || *number > high) {
-    Fail(Path(key), absl::StrCat("expected ", expected), *found);
-    return;
-  }
+  if (!number.has_value() || *number < low || *number > high) return Fail(key, expected, *found);
   *value = static_cast<int>(*number);
 }
 
 void ObjectReader::Boolean(const std::string& key, bool* value) {
   const json* found = Required(key, "true or false");
   if (found == nullptr) return;
-  if (!found->is_boolean()) {
-    Fail(Path(key), "expected true or false", *found);
-    return;
-  }
+  if (!found->is_boolean()) return Fail(key, "true or false", *found);
   *value = found->get<bool>();
 }
 
@@ -70,7 +64,7 @@ void ObjectReader::Number(const std::string& key, const std::string& expected, d
   if (found->is_number() && found->get<double>() >= low && found->get<double>() <= high) {
     *value = found->get<double>();
   } else {
-    Fail(Path(key), absl::StrCat("expected ", expected), *found);
+    Fail(key, expected, *found);
   }
 }
 
@@ -80,18 +74,30 @@ void ObjectReader::OptionalString(const std::string& key, std::string* value) {
   if (found.is_string()) {
     *value = found.get<std::string>();
   } else {
-    Fail(Path(key), "expected a string", found);
+    Fail(key, "a string", found);
   }
 }
 
-void ObjectReader::Fail(const std::string& path, const std::string& expected, const json& found) {
+void ObjectReader::Array(const std::string& key, const std::string& expected, size_t least,
+                         size_t most, absl::FunctionRef<bool(const json&)> take) {
+  const json* array = Required(key, expected);
+  if (array == nullptr) return;
+  if (!array->is_array() || array->size() < least || array->size() > most) {
+    return Fail(key, expected, *array);
+  }
+  for (size_t i = 0; i < array->size(); ++i) {
+    if (!take((*array)[i])) return Fail(absl::StrCat(key, "[", i, "]"), expected, (*array)[i]);
+  }
+}
+
+void ObjectReader::Fail(const std::string& key, const std::string& expected, const json& found) {
   if (!status_.ok()) return;
-  status_ =
-      InvalidArgument(source_, ": key '", path, "': ", expected, ", found ", JsonExcerpt(found));
+  status_ = InvalidArgument(source_, ": key '", Path(key), "': expected ", expected, ", found ",
+                            JsonExcerpt(found));
 }
 
 std::string ObjectReader::Path(const std::string& key) const {
-  return path_.empty() ? key : absl::StrCat(path_, ".", key);
+  return absl::StrCat(path_, path_.empty() || key.empty() ? "" : ".", key);
 }
 
 absl::Status ObjectReader::Finish() {

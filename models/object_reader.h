@@ -4,11 +4,13 @@
 #ifndef SRU_MODELS_OBJECT_READER_H_
 #define SRU_MODELS_OBJECT_READER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -57,18 +59,24 @@ class ObjectReader {
     if (found == nullptr) return;
     if (!found->is_string() ||
         !kernels::ParseNamed<kName>(found->get_ref<const std::string&>(), value)) {
-      Fail(Path(key), absl::StrCat("expected ", expected), *found);
+      Fail(key, expected, *found);
     }
   }
 
-  // `path` is that of the whole file: Path(key), or of an element of its value.
-  void Fail(const std::string& path, const std::string& expected, const nlohmann::json& found);
-  std::string Path(const std::string& key) const;
+  // Calls `take` with the elements of an array of `least` to `most` of them, until one is not as
+  // `expected` says.
+  void Array(const std::string& key, const std::string& expected, size_t least, size_t most,
+             absl::FunctionRef<bool(const nlohmann::json&)> take);
+
+  // `key` may also be a path from this object on, such as "labels[2]".
+  void Fail(const std::string& key, const std::string& expected, const nlohmann::json& found);
 
   // Call last: returns the first error, or that of a key that was not read.
   absl::Status Finish();
 
  private:
+  std::string Path(const std::string& key) const;
+
   const nlohmann::json& object_;
   const std::string source_;
   const std::string path_;

@@ -183,26 +183,18 @@ class ReaderBuilder {
 
   // The vectors of the last layer, or of all layers.
   ValueId Stack(const char* prefix, const EncoderConfig& encoder, ValueId x, int* stack_width) {
-    const auto layer = [&](int i) {
-      return ReadLayer(encoder, i, absl::StrCat(prefix, i, "."), reader_);
-    };
-    if (!options().concat_rnn_layers) {
-      ops::Stack stack;
-      stack.x = x;
-      stack.spec.input_size = encoder.input_size;
-      for (int i = 0; i < encoder.num_layers; ++i) stack.spec.layers.push_back(layer(i));
-      *stack_width = encoder.output_size();
-      return program().Apply(std::move(stack));
-    }
+    const int per_stack = options().concat_rnn_layers ? 1 : encoder.num_layers;
     ops::Concat all;
-    for (int i = 0; i < encoder.num_layers; ++i) {
+    for (int first = 0; first < encoder.num_layers; first += per_stack) {
       ops::Stack stack;
-      stack.x = i == 0 ? x : all.xs.back();
-      stack.spec.input_size = encoder.layer_input_size(i);
-      stack.spec.layers.push_back(layer(i));
+      stack.x = first == 0 ? x : all.xs.back();
+      stack.spec.input_size = encoder.layer_input_size(first);
+      for (int i = first; i < first + per_stack; ++i) {
+        stack.spec.layers.push_back(ReadLayer(encoder, i, absl::StrCat(prefix, i, "."), reader_));
+      }
       all.xs.push_back(program().Apply(std::move(stack)));
     }
-    *stack_width = encoder.output_size() * encoder.num_layers;
+    *stack_width = encoder.output_size() * static_cast<int>(all.xs.size());
     return all.xs.size() == 1 ? all.xs.front() : program().Apply(std::move(all));
   }
 
@@ -210,14 +202,11 @@ class ReaderBuilder {
     ops::Pool pool;
     pool.x = model_.question_vectors;
     pool.axis = model_.questions;
-    switch (options().question_merge) {
-      case QuestionMerge::kSelfAttention:
-        pool.weights =
-            program().Apply(Linear("self_attn", model_.question_vectors, question_width, 1));
-        break;
-      case QuestionMerge::kAverage:
-        pool.pooling = kernels::Pooling::kMean;
-        break;
+    if (options().question_merge == QuestionMerge::kAverage) {
+      pool.pooling = kernels::Pooling::kMean;
+    } else {
+      pool.weights =
+          program().Apply(Linear("self_attn", model_.question_vectors, question_width, 1));
     }
     return program().Apply(pool);
   }

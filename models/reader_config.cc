@@ -1,5 +1,7 @@
 #include "models/reader_config.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/enum_names.h"
@@ -13,26 +15,20 @@ namespace {
 using nlohmann::json;
 
 void ReadFeatures(ObjectReader& reader, std::vector<ReaderFeature>* features) {
+  if (reader.Required("features", "an array") == nullptr) return;
   const std::string expected =
-      absl::StrCat("expected an array of ", kernels::ListNames<ReaderFeatureName>(0, "\""),
+      absl::StrCat("an array of ", kernels::ListNames<ReaderFeatureName>(0, "\""),
                    ", in this order and each at most once");
-  const json* array = reader.Required("features", "an array");
-  if (array == nullptr) return;
-  if (!array->is_array()) {
-    reader.Fail(reader.Path("features"), expected, *array);
-    return;
-  }
-  for (size_t i = 0; i < array->size(); ++i) {
-    const json& name = (*array)[i];
+  reader.Array("features", expected, 0, std::numeric_limits<size_t>::max(), [&](const json& name) {
     ReaderFeature feature;
     if (!name.is_string() ||
         !kernels::ParseNamed<ReaderFeatureName>(name.get_ref<const std::string&>(), &feature) ||
         (!features->empty() && feature <= features->back())) {
-      reader.Fail(absl::StrCat(reader.Path("features"), "[", i, "]"), expected, name);
-      return;
+      return false;
     }
     features->push_back(feature);
-  }
+    return true;
+  });
 }
 
 // An embedding of tags, of which both keys are there or none.
@@ -88,7 +84,7 @@ absl::Status ReadReaderKeys(ObjectReader& root, ModelConfig* config) {
   SRU_RETURN_UNLESS_OK(ReadEncoderKey(root, config));
   SRU_RETURN_UNLESS_OK(ReadTokens(/*takes_text=*/false, root, config));
   if (config->has_tokenizer && config->tokenizer.type != TokenizerType::kUnicodeWords) {
-    root.Fail("preprocessing.type", "expected \"unicode_words\" beside task \"reader\"",
+    root.Fail("preprocessing.type", "\"unicode_words\" beside task \"reader\"",
               TokenizerTypeName(config->tokenizer.type));
   }
   const json* object = root.Required("reader", "an object beside task \"reader\"");

@@ -1,11 +1,10 @@
 #include "models/reader_input.h"
 
-#include <memory>
 #include <unordered_map>
 #include <utility>
 
 #include "base/status.h"
-#include "models/text/lower_case.h"
+#include "models/text/code_point.h"
 
 namespace sru::models {
 namespace {
@@ -15,7 +14,7 @@ struct LoweredTokens {
   std::string text;
   std::vector<size_t> ends;
 
-  LoweredTokens(std::string_view original, const TokenizedText& tokens) {
+  LoweredTokens(std::string_view original, const EncodedText& tokens) {
     text.reserve(original.size());
     ends.reserve(tokens.size());
     for (const TextSpan& span : tokens.spans) {
@@ -66,23 +65,11 @@ absl::Status CheckLemmas(const char* list, const char* of, const ReaderConfig& c
 
 }  // namespace
 
-absl::StatusOr<TokenizedText> TokenizeWithSpans(const Tokenizer& tokenizer, std::string_view text,
-                                                size_t max_tokens, UnknownUse unknown) {
-  EncodeOptions options;
-  options.max_tokens = max_tokens;
-  options.unknown = unknown;
-  options.spans = true;
-  SRU_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.Encode(text, options));
-  return TokenizedText{std::move(encoded.spans), std::move(encoded.ids), encoded.unknown};
-}
-
 absl::Status CheckTags(const ReaderConfig& config, const TokenTags& tags, size_t num_tokens) {
-  absl::Status status = CheckIds("pos_ids", "embedding of parts of speech", tags.pos_ids,
-                                 config.pos_size, num_tokens);
-  if (!status.ok()) return status;
-  status =
-      CheckIds("ner_ids", "embedding of named entities", tags.ner_ids, config.ner_size, num_tokens);
-  if (!status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckIds("pos_ids", "embedding of parts of speech", tags.pos_ids,
+                                config.pos_size, num_tokens));
+  SRU_RETURN_UNLESS_OK(CheckIds("ner_ids", "embedding of named entities", tags.ner_ids,
+                                config.ner_size, num_tokens));
   return CheckLemmas("lemmas", "passage", config, tags.lemmas.size(), num_tokens);
 }
 
@@ -92,7 +79,7 @@ absl::Status CheckQuestionLemmas(const ReaderConfig& config,
 }
 
 QuestionFeatures::QuestionFeatures(const ReaderConfig& config, std::string_view question,
-                                   const TokenizedText& tokens,
+                                   const EncodedText& tokens,
                                    const std::vector<std::string_view>& lemmas)
     : config_(&config) {
   if (config.has(ReaderFeature::kExact)) {
@@ -108,7 +95,7 @@ QuestionFeatures::QuestionFeatures(const ReaderConfig& config, std::string_view 
   }
 }
 
-void QuestionFeatures::Fill(std::string_view passage, const TokenizedText& tokens,
+void QuestionFeatures::Fill(std::string_view passage, const EncodedText& tokens,
                             const std::vector<std::string_view>& lemmas, float* features) const {
   const size_t width = config_->features.size();
   const size_t size = tokens.size();
@@ -121,7 +108,7 @@ void QuestionFeatures::Fill(std::string_view passage, const TokenizedText& token
   };
 
   const bool needs_lower = config_->has(ReaderFeature::kLower) || config_->has(ReaderFeature::kTf);
-  const LoweredTokens lowered(passage, needs_lower ? tokens : TokenizedText());
+  const LoweredTokens lowered(passage, needs_lower ? tokens : EncodedText());
   const auto lower = [&](size_t i) { return lowered.Token(i, lowered.text); };
   for (size_t column = 0; column < width; ++column) {
     switch (config_->features[column]) {

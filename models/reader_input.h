@@ -1,6 +1,6 @@
-// What a reader's program gets of a question and its passages (reader.h): tokens with their places
-// in the text, ids and features. All of it takes time that grows linearly with the texts, whatever
-// they say.
+// What a reader's program gets of a question and its passages (reader.h) beside the ids of their
+// tokens: features. They take time that grows linearly with the texts, whatever they say. Tokens
+// are those of a "unicode_words" tokenizer, with their places (EncodeOptions::spans).
 #ifndef SRU_MODELS_READER_INPUT_H_
 #define SRU_MODELS_READER_INPUT_H_
 
@@ -14,11 +14,9 @@
 
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "models/reader_config.h"
 #include "models/text/tokenizer.h"
-#include "models/text/unicode_word_tokenizer.h"
 
 namespace sru::models {
 
@@ -27,22 +25,6 @@ namespace sru::models {
 // after an allocation that failed.
 using WordHash = absl::Hash<std::string_view>;
 using WordSet = std::unordered_set<std::string_view, WordHash>;
-
-// The tokens of a text. What spans point into is the caller's text.
-struct TokenizedText {
-  std::vector<TextSpan> spans;
-  std::vector<int32_t> ids;  // of the same size
-  int unknown = 0;           // as of EncodedText
-
-  size_t size() const { return spans.size(); }
-};
-
-// At most `max_tokens` tokens: to learn whether a text has more than n, ask for n + 1. `tokenizer`
-// is that of a reader, "unicode_words". kInvalidArgument, which names the position, when `text` is
-// not valid UTF-8, or has a word that is unknown and refused.
-absl::StatusOr<TokenizedText> TokenizeWithSpans(const Tokenizer& tokenizer, std::string_view text,
-                                                size_t max_tokens = Tokenizer::kNoLimit,
-                                                UnknownUse unknown = UnknownUse::kDefault);
 
 // What a caller knows of the tokens of a passage, in their order.
 struct TokenTags {
@@ -64,17 +46,17 @@ absl::Status CheckQuestionLemmas(const ReaderConfig& config,
 class QuestionFeatures {
  public:
   // Keeps views of `question` and `lemmas`, which must stay valid. `config` too.
-  QuestionFeatures(const ReaderConfig& config, std::string_view question,
-                   const TokenizedText& tokens, const std::vector<std::string_view>& lemmas);
+  QuestionFeatures(const ReaderConfig& config, std::string_view question, const EncodedText& tokens,
+                   const std::vector<std::string_view>& lemmas);
 
   // Writes [tokens][config.num_features()] to `features`, columns in the order of config.features:
   //   exact  1 if the token is a token of the question, else 0
-  //   lower  the same, both in lower case (text/lower_case.h)
+  //   lower  the same, both in lower case (text/code_point.h)
   //   lemma  1 if the token's lemma is one of the question's, else 0; `lemmas` has passed
   //          CheckTags()
   //   tf     how often the token is in the passage, in lower case, by the number of the passage's
   //          tokens
-  void Fill(std::string_view passage, const TokenizedText& tokens,
+  void Fill(std::string_view passage, const EncodedText& tokens,
             const std::vector<std::string_view>& lemmas, float* features) const;
 
  private:

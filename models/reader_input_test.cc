@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/text/lower_case.h"
-#include "models/text/vocabulary.h"
+#include "models/text/code_point.h"
+#include "models/text/tokenizers.h"
 
 namespace sru::models {
 namespace {
@@ -18,17 +18,20 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const UnicodeWordTokenizer& TheTokenizer() {
+constexpr EncodeOptions kWithSpans = {Tokenizer::kNoLimit, UnknownUse::kDefault, /*spans=*/true};
+
+const Tokenizer& TheTokenizer() {
   static const auto* const tokenizer = [] {
     auto vocabulary = Vocabulary::Parse("<PAD>\n<UNK>\nwho\nann\n?\n", 5, "v");
     EXPECT_TRUE(vocabulary.ok());
-    return new UnicodeWordTokenizer(*std::move(vocabulary), /*oov_id=*/1, /*lowercase=*/true);
+    return MakeUnicodeWordTokenizer(*std::move(vocabulary), /*oov_id=*/1, /*lowercase=*/true)
+        .release();
   }();
   return *tokenizer;
 }
 
-TokenizedText Tokenize(std::string_view text) {
-  auto tokens = TokenizeWithSpans(TheTokenizer(), text);
+EncodedText Tokenize(std::string_view text) {
+  auto tokens = TheTokenizer().Encode(text, kWithSpans);
   EXPECT_TRUE(tokens.ok()) << tokens.status();
   return *std::move(tokens);
 }
@@ -42,13 +45,12 @@ ReaderConfig AllFeatures() {
 
 TEST(ReaderInputTest, TokensHavePlacesAndIds) {
   const std::string text = "Who's Ann?";
-  const TokenizedText tokens = Tokenize(text);
+  const EncodedText tokens = Tokenize(text);
   EXPECT_THAT(tokens.ids, ElementsAre(2, 1, 1, 3, 4));
   ASSERT_EQ(tokens.spans.size(), tokens.ids.size());
   EXPECT_EQ(tokens.spans[3].Of(text), "Ann");
-  EXPECT_EQ(TokenizeWithSpans(TheTokenizer(), text, 2)->size(), 2u);
   EXPECT_EQ(Tokenize(" \n").size(), 0u);
-  const auto invalid = TokenizeWithSpans(TheTokenizer(), "ann \xff");
+  const auto invalid = TheTokenizer().Encode("ann \xff", kWithSpans);
   EXPECT_EQ(invalid.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(invalid.status().message(), HasSubstr("4"));
 }

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -193,22 +192,20 @@ absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std:
 
 std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
                                           const std::vector<ModelLocation>& versions) {
-  std::vector<ModelLocation> selected;
   switch (policy.kind) {
     case VersionPolicy::Kind::kAll:
       return versions;
     case VersionPolicy::Kind::kLatest: {
       const size_t count = std::min<size_t>(versions.size(), std::max(policy.latest, 0));
-      selected.assign(versions.end() - static_cast<std::ptrdiff_t>(count), versions.end());
-      break;
+      return {versions.end() - static_cast<std::ptrdiff_t>(count), versions.end()};
     }
     case VersionPolicy::Kind::kNamed:
-      std::copy_if(versions.begin(), versions.end(), std::back_inserter(selected),
-                   [&policy](const ModelLocation& location) {
-                     return std::count(policy.named.begin(), policy.named.end(), location.version) >
-                            0;
-                   });
       break;
+  }
+  std::vector<ModelLocation> selected;
+  for (const ModelLocation& location : versions) {
+    const auto& named = policy.named;
+    if (std::count(named.begin(), named.end(), location.version) > 0) selected.push_back(location);
   }
   return selected;
 }
@@ -256,8 +253,7 @@ std::string FileSignature(const FilePath& directory) {
 std::string FileContentsDigest(const FilePath& directory) {
   std::string digest;
   for (const std::string& name : NamesOfFiles(directory, &digest)) {
-    const absl::StatusOr<OpenFile> file =
-        OpenFile::Open(directory / name, std::numeric_limits<uint64_t>::max());
+    const absl::StatusOr<OpenFile> file = OpenFile::Open(directory / name);
     if (absl::IsNotFound(file.status())) continue;
     const absl::StatusOr<std::string> contents =
         file.ok() ? DigestOfFile(*file) : absl::StatusOr<std::string>(file.status());

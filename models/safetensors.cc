@@ -30,30 +30,6 @@ constexpr int64_t kMaxElements = 256;
 // The largest dimension, so that it fits the signed types of the rest of the code.
 constexpr uint64_t kMaxDimension = std::numeric_limits<int64_t>::max();
 
-struct TypeInfo {
-  TensorType type;
-  const char* name;
-  size_t bytes;
-};
-
-constexpr TypeInfo kTypes[] = {
-    {TensorType::kBool, "BOOL", 1}, {TensorType::kU8, "U8", 1},   {TensorType::kI8, "I8", 1},
-    {TensorType::kI16, "I16", 2},   {TensorType::kU16, "U16", 2}, {TensorType::kF16, "F16", 2},
-    {TensorType::kBF16, "BF16", 2}, {TensorType::kI32, "I32", 4}, {TensorType::kU32, "U32", 4},
-    {TensorType::kF32, "F32", 4},   {TensorType::kF64, "F64", 8}, {TensorType::kI64, "I64", 8},
-    {TensorType::kU64, "U64", 8},
-};
-
-const TypeInfo& InfoOf(TensorType type) { return kTypes[static_cast<size_t>(type)]; }
-
-constexpr bool TypesAreInEnumOrder() {
-  for (size_t i = 0; i < std::size(kTypes); ++i) {
-    if (kTypes[i].type != static_cast<TensorType>(i)) return false;
-  }
-  return true;
-}
-static_assert(TypesAreInEnumOrder());
-
 uint64_t ReadLittleEndian64(const char* bytes) {
   uint64_t value = 0;
   for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
@@ -84,17 +60,18 @@ absl::Status ParseEntry(const json& entry, uint64_t data_bytes, TensorView& view
   }
 
   const json& dtype = entry["dtype"];
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeInfo& info) {
-    return dtype.is_string() && dtype.get_ref<const std::string&>() == info.name;
-  });
-  if (type == std::end(kTypes)) {
+  const auto* type =
+      std::find_if(std::begin(kTensorTypes), std::end(kTensorTypes), [&](const TensorType& known) {
+        return dtype.is_string() && dtype.get_ref<const std::string&>() == known.name;
+      });
+  if (type == std::end(kTensorTypes)) {
     return InvalidArgument(
         "dtype: expected one of ",
-        absl::StrJoin(kTypes, ", ",
-                      [](std::string* out, const TypeInfo& info) { out->append(info.name); }),
+        absl::StrJoin(kTensorTypes, ", ",
+                      [](std::string* out, const TensorType& known) { out->append(known.name); }),
         "; found ", JsonExcerpt(dtype));
   }
-  view.dtype = type->type;
+  view.dtype = *type;
 
   const json& shape = entry["shape"];
   if (!shape.is_array() || shape.size() > kMaxDimensions) {
@@ -135,9 +112,9 @@ absl::Status ParseEntry(const json& entry, uint64_t data_bytes, TensorView& view
                            "]; the file may be truncated");
   }
   if (extent.end - extent.begin != bytes) {
-    return InvalidArgument("data_offsets: expected ", bytes, " bytes for dtype ", type->name,
-                           " and shape ", ShapeString(view.shape), ", found ",
-                           extent.end - extent.begin);
+    return InvalidArgument("data_offsets: expected ", bytes, " bytes for dtype ",
+                           std::string(type->name), " and shape ", ShapeString(view.shape),
+                           ", found ", extent.end - extent.begin);
   }
   view.bytes = bytes;
   return absl::OkStatus();
@@ -176,21 +153,14 @@ absl::Status Annotate(const std::string& source, const std::string& what,
 
 }  // namespace
 
-const char* TensorTypeName(TensorType type) { return InfoOf(type).name; }
-
-size_t TensorTypeBytes(TensorType type) { return InfoOf(type).bytes; }
-
 std::string ShapeString(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  SRU_ASSIGN_OR_RETURN(FileContents file,
-                       FileContents::Read(path, std::numeric_limits<int64_t>::max()));
-  std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
-  result->source_ = path;
+  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path));
+  SRU_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> result, Parse(file.bytes(), path));
   result->file_ = std::move(file);
-  SRU_RETURN_UNLESS_OK(result->ParseBytes(result->file_.bytes()));
   return result;
 }
 
@@ -204,7 +174,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(std::str
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::OpenOnDemand(
     const FilePath& path) {
-  SRU_ASSIGN_OR_RETURN(OpenFile file, OpenFile::Open(path, std::numeric_limits<int64_t>::max()));
+  SRU_ASSIGN_OR_RETURN(OpenFile file, OpenFile::Open(path));
   // The length, and the header if it is no longer than it may be.
   std::string head(std::min(kLengthBytes, file.size()), '\0');
   SRU_RETURN_UNLESS_OK(file.Read(0, head.size(), head.data()));
@@ -286,7 +256,7 @@ absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
   }
   // After the coverage check, so that the copies cannot add up to more than the file.
   for (auto& [name, view] : tensors_) {
-    if (reinterpret_cast<uintptr_t>(view.data) % TensorTypeBytes(view.dtype) == 0) continue;
+    if (reinterpret_cast<uintptr_t>(view.data) % view.dtype.bytes == 0) continue;
     auto copy = std::make_unique<uint64_t[]>((view.bytes + 7) / 8);
     std::memcpy(copy.get(), view.data, view.bytes);
     view.data = copy.get();
@@ -318,9 +288,9 @@ absl::StatusOr<kernels::FloatView> SafetensorsFile::Floats(
                                             " is missing; expected F32 of shape ",
                                             ShapeString(shape)));
   }
-  if (view->dtype != TensorType::kF32) {
+  if (view->dtype.name != "F32") {
     return InvalidArgument(source_, ": tensor ", Quoted(name), ": expected dtype F32, found ",
-                           TensorTypeName(view->dtype));
+                           std::string(view->dtype.name));
   }
   if (view->shape != shape) {
     return InvalidArgument(source_, ": tensor ", Quoted(name), ": expected shape ",

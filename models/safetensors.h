@@ -24,36 +24,24 @@
 
 namespace sru::models {
 
-enum class TensorType {
-  kBool,
-  kU8,
-  kI8,
-  kI16,
-  kU16,
-  kF16,
-  kBF16,
-  kI32,
-  kU32,
-  kF32,
-  kF64,
-  kI64,
-  kU64
+struct TensorType {
+  std::string_view name;  // in the file
+  size_t bytes = 0;       // of a value
 };
-
-// The name in the file, such as "F32".
-const char* TensorTypeName(TensorType type);
-size_t TensorTypeBytes(TensorType type);
+inline constexpr TensorType kTensorTypes[] = {
+    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"I16", 2}, {"U16", 2}, {"F16", 2}, {"BF16", 2},
+    {"I32", 4},  {"U32", 4}, {"F32", 4}, {"F64", 8}, {"I64", 8}, {"U64", 8}};
 
 // One tensor: little-endian, row-major. Borrowed from the SafetensorsFile. In a file that is read
 // on demand `data` is the place of values that may not have been read yet.
 struct TensorView {
-  TensorType dtype = TensorType::kU8;
+  TensorType dtype;
   std::vector<int64_t> shape;  // none negative; empty for a scalar
   // Aligned for its dtype; `bytes` long; not null unless bytes = 0.
   const void* data = nullptr;
   size_t bytes = 0;
 
-  size_t num_elements() const { return bytes / TensorTypeBytes(dtype); }
+  size_t num_elements() const { return bytes / dtype.bytes; }
 };
 
 // "[6, 128]", for messages.

@@ -9,15 +9,8 @@
 #include "models/tensor_reader.h"
 
 namespace sru::models {
-namespace {
 
 using kernels::FloatView;
-
-bool AllZero(const FloatView& view) {
-  return std::all_of(view.data, view.data + view.size, [](float value) { return value == 0.0f; });
-}
-
-}  // namespace
 
 kernels::LayerSpec LayerSizes(const EncoderConfig& config, int index) {
   kernels::LayerSpec layer;
@@ -72,7 +65,10 @@ kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::
       reader.Take(prefix + "weight", {layer.product_size(), outputs * layer.num_matrices});
   layer.weight_c = reader.Take(prefix + "weight_c", {2 * outputs});
   // The package keeps zeros for v1; without them the recurrence is cheaper.
-  if (config.v1 && AllZero(layer.weight_c)) layer.weight_c = FloatView();
+  if (config.v1 && std::all_of(layer.weight_c.data, layer.weight_c.data + layer.weight_c.size,
+                               [](float value) { return value == 0.0f; })) {
+    layer.weight_c = FloatView();
+  }
   layer.bias = reader.Take(prefix + "bias", {2 * outputs});
   // Checked in every case, read only when the layer scales its input.
   const FloatView scale_x = reader.Take(prefix + "scale_x", {1});

@@ -18,14 +18,14 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "states are little-endi
 
 constexpr std::string_view kMagic = "SRUstate";
 constexpr uint32_t kFormat = 2;
-constexpr size_t kDigestBytes = 16;
+constexpr size_t kShortDigestBytes = 16;
 constexpr size_t kFormatOffset = 8;
 constexpr size_t kTypeOffset = 12;
 constexpr size_t kVersionOffset = 16;
 constexpr size_t kNameOffset = 24;
 constexpr size_t kWeightsOffset = 40;
 constexpr size_t kDigestOffset = 56;
-constexpr size_t kPositionOffset = kDigestOffset + kDigestBytes;
+constexpr size_t kPositionOffset = kDigestOffset + kShortDigestBytes;
 constexpr size_t kTextStartOffset = kPositionOffset + 8;
 constexpr size_t kNumCountsOffset = kTextStartOffset + 4;
 constexpr size_t kNumPromptIdsOffset = kNumCountsOffset + 4;
@@ -47,17 +47,17 @@ T ReadValue(std::string_view bytes, size_t offset) {
 }
 
 std::string_view DigestAt(std::string_view bytes, size_t offset) {
-  return bytes.substr(offset, kDigestBytes);
+  return bytes.substr(offset, kShortDigestBytes);
 }
 
 // Returns the digest of a state without the one that it contains. An empty key gives the plain one.
 std::string DigestOfState(std::string_view bytes, std::string_view key) {
   std::string rest(bytes.substr(0, kDigestOffset));
-  rest += bytes.substr(kDigestOffset + kDigestBytes);
+  rest += bytes.substr(kDigestOffset + kShortDigestBytes);
   const std::optional<std::string> digest = key.empty() ? DigestOf(rest) : KeyedDigest(key, rest);
   // OpenSSL could do it when the keys were read, so what fails is an allocation.
   if (!digest.has_value()) throw std::bad_alloc();
-  return digest->substr(0, kDigestBytes);
+  return digest->substr(0, kShortDigestBytes);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ StateCodec::StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> 
       fields_(std::move(fields)),
       vocabulary_size_(vocabulary_size),
       keys_(std::move(keys)) {
-  name_digest_ = DigestOf(owner_.model).substr(0, kDigestBytes);
+  name_digest_ = DigestOf(owner_.model).substr(0, kShortDigestBytes);
   bytes_ = kHeaderBytes;
   for (const kernels::FieldSpec& field : fields_) {
     bytes_ += sizeof(int32_t) + (field.grows ? 0 : field.width * sizeof(float));
@@ -81,7 +81,7 @@ std::string StateCodec::Header() const {
   AppendValue(static_cast<uint32_t>(owner_.dtype), &header);
   AppendValue(owner_.version, &header);
   header += name_digest_;
-  header += owner_.weights_digest.substr(0, kDigestBytes);
+  header += owner_.weights_digest.substr(0, kShortDigestBytes);
   return header;
 }
 
@@ -95,7 +95,7 @@ std::string StateCodec::Encode(const kernels::StateArena::State& state,
   std::string bytes = Header();
   bytes.reserve(kHeaderBytes + state.rows.size() * sizeof(int32_t) +
                 state.values.size() * sizeof(float) + MemoBytes(memo));
-  bytes.append(kDigestBytes, '\0');
+  bytes.append(kShortDigestBytes, '\0');
   AppendValue(memo.position, &bytes);
   AppendValue(uint32_t{memo.text_position.at_start ? 1u : 0u}, &bytes);
   AppendValue(static_cast<uint32_t>(memo.counts.size()), &bytes);
@@ -110,7 +110,7 @@ std::string StateCodec::Encode(const kernels::StateArena::State& state,
   }
   for (const int32_t id : memo.prompt_ids) AppendValue(id, &bytes);
   bytes += memo.pending_text;
-  bytes.replace(kDigestOffset, kDigestBytes,
+  bytes.replace(kDigestOffset, kShortDigestBytes,
                 DigestOfState(bytes, keys_ == nullptr ? "" : keys_->Get()->front()));
   return bytes;
 }
@@ -139,7 +139,7 @@ bool StateCodec::HasDigest(std::string_view bytes) const {
   if (keys_ == nullptr) return found == DigestOfState(bytes, "");
   const std::shared_ptr<const StateKeys::List> keys = keys_->Get();
   return std::any_of(keys->begin(), keys->end(), [&](const std::string& key) {
-    return CRYPTO_memcmp(found.data(), DigestOfState(bytes, key).data(), kDigestBytes) == 0;
+    return CRYPTO_memcmp(found.data(), DigestOfState(bytes, key).data(), kShortDigestBytes) == 0;
   });
 }
 
@@ -167,7 +167,7 @@ absl::Status StateCodec::CheckOwner(std::string_view bytes) const {
     return InvalidArgument("the state of version ", version,
                            " of the model, expected one of version ", owner_.version);
   }
-  if (DigestAt(bytes, kWeightsOffset) != owner_.weights_digest.substr(0, kDigestBytes)) {
+  if (DigestAt(bytes, kWeightsOffset) != owner_.weights_digest.substr(0, kShortDigestBytes)) {
     return InvalidArgument("the state of other weights of the same version of '", owner_.model,
                            "'");
   }

@@ -39,10 +39,15 @@
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
 #include "models/decoding/decoding_memo.h"
-#include "models/sequence_state.h"
 #include "models/state_keys.h"
 
 namespace sru::models {
+
+// Everything that a sequence goes on from.
+struct SequenceState {
+  kernels::StateArena::State state;  // of the model
+  DecodingMemo memo;                 // of the text
+};
 
 // Whose states they are.
 struct StateOwner {

@@ -187,10 +187,7 @@ TEST(StateCodecTest, RefusesSizesOfAMemoThatDoNotAgree) {
     for (const uint32_t size : {0u, 1u, 5u, 1u << 20, 1u << 31, ~0u}) {
       std::string changed = bytes;
       changed.replace(offset, 4, reinterpret_cast<const char*>(&size), 4);
-      Digest digest;
-      digest.Update(changed.substr(0, 56));
-      digest.Update(changed.substr(72));
-      changed.replace(56, 16, digest.Finish().substr(0, 16));
+      changed.replace(56, 16, DigestOf(changed.substr(0, 56) + changed.substr(72)).substr(0, 16));
       EXPECT_NE(ErrorOf(codec, changed), "") << offset << " " << size;
     }
   }

@@ -226,7 +226,7 @@ class StudentBuilder {
   using Matrix = StudentWeights::Matrix;
 
   void AddInputs() {
-    AddTranslatorInputs(config_, kMaxBeam, model_);
+    AddTranslatorInputs(config_, model_);
     model_->target_positions =
         program_.AddIds("positions", model_->target, 0, kernels::kMaxPosition);
     if (shortlist_ == nullptr) return;

@@ -1,6 +1,7 @@
 #include "models/tagger.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/limits.h"
@@ -19,7 +20,7 @@ constexpr int64_t kPieceRows = 64;
 
 }  // namespace
 
-absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors) {
+BuiltProgram BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors) {
   const auto num_labels = static_cast<int>(config.labels.size());
   TensorReader reader(tensors);
   ops::Stack stack;
@@ -29,25 +30,23 @@ absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsF
   predict.bias = reader.TakeIfPresent("out.bias", {num_labels});
   SRU_RETURN_UNLESS_OK(reader.Finish());
 
-  Tagger tagger;
-  kernels::Program& program = tagger.program;
-  tagger.max_labels = std::min(kMaxCandidates, num_labels);
-  tagger.tokens = program.AddAxis("tokens");
+  auto tagger = std::make_unique<Tagger>();
+  kernels::Program& program = tagger->program;
+  tagger->max_labels = std::min(kMaxCandidates, num_labels);
+  tagger->tokens = program.AddAxis("tokens");
   if (config.has_embedding) {
-    tagger.ids = program.AddIds("token ids", tagger.tokens, 0, config.embedding.vocabulary_size);
-    stack.ids = tagger.ids;
+    tagger->ids = program.AddIds("token ids", tagger->tokens, 0, config.embedding.vocabulary_size);
+    stack.ids = tagger->ids;
   } else {
-    tagger.features = program.AddFeatures("features", tagger.tokens, config.encoder.input_size);
-    ops::Features features;
-    features.input = tagger.features;
-    stack.x = program.Apply(features);
+    tagger->features = program.AddFeatures("features", tagger->tokens, config.encoder.input_size);
+    stack.x = program.Apply(ops::Features{tagger->features});
   }
-  tagger.counts = program.AddIds("labels", tagger.tokens, 0, tagger.max_labels + 1);
+  tagger->counts = program.AddIds("labels", tagger->tokens, 0, tagger->max_labels + 1);
   predict.x = program.Apply(std::move(stack));
   predict.vocabulary_size = num_labels;
-  predict.counts = tagger.counts;
-  predict.max_candidates = tagger.max_labels;
-  tagger.labels =
+  predict.counts = tagger->counts;
+  predict.max_candidates = tagger->max_labels;
+  tagger->labels =
       program.AddOutput("labels", program.Apply(predict), kernels::OutputType::kCandidates);
   return tagger;
 }

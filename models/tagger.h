@@ -7,7 +7,6 @@
 #ifndef SRU_MODELS_TAGGER_H_
 #define SRU_MODELS_TAGGER_H_
 
-#include "absl/status/statusor.h"
 #include "kernels/program.h"
 #include "models/config.h"
 #include "models/task_parts.h"
@@ -27,8 +26,8 @@ struct Tagger : ProgramParts {
 
 // From `embedding.weight` unless the model takes features, `encoder.*`, `out.weight` and, if it is
 // there, `out.bias`. A tensor that the model does not use is an error. The views are those of
-// `tensors`.
-absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors);
+// `tensors`. A Tagger.
+BuiltProgram BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors);
 
 kernels::ModelSizes TaggerSizes(const ModelConfig& config);
 

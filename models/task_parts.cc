@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status.h"
 #include "models/language_model.h"
 #include "models/reader.h"
 #include "models/stack_builder.h"
@@ -9,18 +10,6 @@
 #include "models/translator.h"
 
 namespace sru::models {
-namespace {
-
-using Config = const ModelConfig&;
-using Tensors = const SafetensorsFile&;
-
-template <typename Parts>
-absl::StatusOr<std::unique_ptr<ProgramParts>> Boxed(absl::StatusOr<Parts> built) {
-  if (!built.ok()) return built.status();
-  return std::make_unique<Parts>(*std::move(built));
-}
-
-}  // namespace
 
 TaskParts PartsOf(Task task) {
   switch (task) {
@@ -28,17 +17,18 @@ TaskParts PartsOf(Task task) {
     case Task::kEncoder:
       return {ReadStackKeys, nullptr, StackSizes};
     case Task::kLanguageModel:
-      return {ReadStackKeys, [](Config c, Tensors t) { return Boxed(BuildLanguageModel(c, t)); },
-              LanguageModelSizes};
+      return {ReadStackKeys, BuildLanguageModel, LanguageModelSizes};
     case Task::kReader:
-      return {ReadReaderKeys, [](Config c, Tensors t) { return Boxed(BuildReader(c, t)); },
+      return {ReadReaderKeys,
+              [](const ModelConfig& config, const SafetensorsFile& tensors) -> BuiltProgram {
+                SRU_ASSIGN_OR_RETURN(Reader reader, BuildReader(config, tensors));
+                return std::make_unique<Reader>(std::move(reader));
+              },
               ReaderSizes};
     case Task::kTranslator:
-      return {ReadTranslatorKeys, [](Config c, Tensors t) { return Boxed(BuildTranslator(c, t)); },
-              TranslatorSizes};
+      return {ReadTranslatorKeys, BuildTranslator, TranslatorSizes};
     case Task::kTagger:
-      return {ReadStackKeys, [](Config c, Tensors t) { return Boxed(BuildTagger(c, t)); },
-              TaggerSizes};
+      return {ReadStackKeys, BuildTagger, TaggerSizes};
   }
   return {};
 }

@@ -30,13 +30,14 @@ struct ProgramParts {
   int64_t parameter_count = 0;
 };
 
+using BuiltProgram = absl::StatusOr<std::unique_ptr<ProgramParts>>;
+
 struct TaskParts {
   // Reads the keys of a config.json that depend on the task.
   absl::Status (*read)(ObjectReader& root, ModelConfig* config) = nullptr;
   // Builds the program; null: the model is one stack (stack_builder.h). The views are those of
   // `tensors` or of ProgramParts::values.
-  absl::StatusOr<std::unique_ptr<ProgramParts>> (*build)(const ModelConfig& config,
-                                                         const SafetensorsFile& tensors) = nullptr;
+  BuiltProgram (*build)(const ModelConfig& config, const SafetensorsFile& tensors) = nullptr;
   kernels::ModelSizes (*sizes)(const ModelConfig& config) = nullptr;
 };
 

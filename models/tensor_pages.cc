@@ -47,32 +47,25 @@ absl::StatusOr<std::unique_ptr<TensorPages>> TensorPages::Create(OpenFile file,
                                                                  std::vector<Place> places) {
   size_t bytes = 0;
   for (const Place& place : places) bytes += RoundUpToPage(place.bytes);
-  char* memory = nullptr;
+  MappedMemory memory;
   if (bytes > 0) {
-    // Pages that were never touched take no memory.
-    void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, 0);
-    if (mapped == MAP_FAILED) {
+    memory = MapMemory(bytes, MAP_NORESERVE);  // pages that were never touched take no memory
+    if (memory == nullptr) {
       return absl::ResourceExhaustedError(
           absl::StrCat(file.path(), ": no memory for its ", file.size(), " bytes"));
     }
-    memory = static_cast<char*>(mapped);
   }
   std::vector<Tensor> tensors;
   size_t used = 0;
   for (Place& place : places) {
     Tensor tensor;
-    tensor.memory = memory + used;
+    tensor.memory = memory.get() + used;
     used += RoundUpToPage(place.bytes);
     tensor.place = std::move(place);
     tensors.push_back(std::move(tensor));
   }
   return std::unique_ptr<TensorPages>(
-      new TensorPages(std::move(file), std::move(tensors), memory, bytes));
-}
-
-TensorPages::~TensorPages() {
-  if (memory_ != nullptr) munmap(memory_, memory_bytes_);
+      new TensorPages(std::move(file), std::move(tensors), std::move(memory)));
 }
 
 const float* TensorPages::data(size_t index) const {
@@ -82,7 +75,8 @@ const float* TensorPages::data(size_t index) const {
 TensorPages::Tensor* TensorPages::Find(const kernels::FloatView& view) {
   const auto* const begin = reinterpret_cast<const char*>(view.data);
   const std::less<const char*> before;
-  if (before(begin, memory_) || !before(begin, memory_ + memory_bytes_)) return nullptr;
+  const char* const end = memory_.get() + memory_.get_deleter().size;
+  if (before(begin, memory_.get()) || !before(begin, end)) return nullptr;
   // Tensors without values have the address of the next one.
   auto it = std::upper_bound(tensors_.begin(), tensors_.end(), begin,
                              [](const char* p, const Tensor& t) { return p < t.memory; });

@@ -36,9 +36,6 @@ class TensorPages final : public kernels::WeightSource {
   // Takes addresses for all tensors, but no memory. kResourceExhausted when there are none.
   static absl::StatusOr<std::unique_ptr<TensorPages>> Create(OpenFile file,
                                                              std::vector<Place> places);
-  TensorPages(const TensorPages&) = delete;
-  TensorPages& operator=(const TensorPages&) = delete;
-  ~TensorPages() override;
 
   const OpenFile& file() const { return file_; }
 
@@ -64,19 +61,15 @@ class TensorPages final : public kernels::WeightSource {
     size_t bytes_read = 0;  // again and again, where a value was read more than once
   };
 
-  TensorPages(OpenFile file, std::vector<Tensor> tensors, char* memory, size_t memory_bytes)
-      : file_(std::move(file)),
-        tensors_(std::move(tensors)),
-        memory_(memory),
-        memory_bytes_(memory_bytes) {}
+  TensorPages(OpenFile file, std::vector<Tensor> tensors, MappedMemory memory)
+      : file_(std::move(file)), tensors_(std::move(tensors)), memory_(std::move(memory)) {}
 
   // Null for values that are not in the file.
   Tensor* Find(const kernels::FloatView& view);
 
   const OpenFile file_;
   std::vector<Tensor> tensors_;  // in the order of their addresses
-  char* const memory_;           // null when there are no values
-  const size_t memory_bytes_;
+  const MappedMemory memory_;    // null when there are no values
   absl::Status status_;
 };
 

@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ModelConfig Config(TokenizerType type, int size, int oov_id = EmbeddingConfig::kNoOov) {
+ModelConfig Config(TokenizerType type, int size, int oov_id = Tokenizer::kNotFound) {
   ModelConfig config;
   config.has_embedding = true;
   config.embedding = {size, oov_id};

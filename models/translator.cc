@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -43,12 +44,12 @@ class Builder {
   Builder(const TranslatorConfig& config, const SafetensorsFile& tensors, Translator* model)
       : config_(config), reader_(tensors), model_(model), program_(model->program) {}
 
-  absl::Status Build(int max_candidates) {
+  absl::Status Build() {
     const kernels::FloatView source_table = Table("encoder.embeddings", config_.source_vocabulary);
     const kernels::FloatView target_table =
         config_.shared_embeddings ? source_table
                                   : Table("decoder.embeddings", config_.target_vocabulary);
-    AddTranslatorInputs(config_, max_candidates, model_);
+    AddTranslatorInputs(config_, model_);
     AddTranslatorStates(config_, /*self_attention=*/true, model_);
     const ValueId memory = Encode(source_table);
     model_->encoder_output = program_.AddOutput("encoder output", memory);
@@ -224,7 +225,7 @@ int64_t TranslatorRow(const TranslatorConfig& config, int64_t inner_width) {
   return 2 * (width + std::max(4 * width, width + inner_width));
 }
 
-void AddTranslatorInputs(const TranslatorConfig& config, int max_candidates, Translator* model) {
+void AddTranslatorInputs(const TranslatorConfig& config, Translator* model) {
   kernels::Program& program = model->program;
   const int begin = config.bos_id == kNoToken ? kNoToken : 0;
   model->source = program.AddAxis("source");
@@ -232,7 +233,7 @@ void AddTranslatorInputs(const TranslatorConfig& config, int max_candidates, Tra
   model->source_ids = program.AddIds("source ids", model->source, 0, config.source_vocabulary);
   model->target_ids = program.AddIds("target ids", model->target, begin, config.target_vocabulary);
   model->targets = program.AddIds("targets", model->target, -1, config.target_vocabulary);
-  model->max_candidates = std::min(max_candidates, config.target_vocabulary);
+  model->max_candidates = std::min(kMaxBeam, config.target_vocabulary);
   model->counts = program.AddIds("candidates", model->target, 0, model->max_candidates + 1);
 }
 
@@ -272,11 +273,9 @@ void AddPrediction(const TranslatorConfig& config, ops::Predict predict, Transla
   model->candidates = program.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
 }
 
-absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
-                                           const SafetensorsFile& tensors, int max_candidates) {
-  Translator model;
-  Builder builder(config.translator, tensors, &model);
-  SRU_RETURN_UNLESS_OK(builder.Build(max_candidates));
+BuiltProgram BuildTranslator(const ModelConfig& config, const SafetensorsFile& tensors) {
+  auto model = std::make_unique<Translator>();
+  SRU_RETURN_UNLESS_OK(Builder(config.translator, tensors, model.get()).Build());
   return model;
 }
 

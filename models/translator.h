@@ -21,7 +21,6 @@
 #include <functional>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
@@ -75,7 +74,7 @@ kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_
 
 // The programs of translators and of students (student.h) have in common: the axes and inputs,
 // without positions and choices;
-void AddTranslatorInputs(const TranslatorConfig& config, int max_candidates, Translator* model);
+void AddTranslatorInputs(const TranslatorConfig& config, Translator* model);
 // the states, those of self-attention if asked for;
 void AddTranslatorStates(const TranslatorConfig& config, bool self_attention, Translator* model);
 // an attention whose keys and values are still to be set;
@@ -90,10 +89,8 @@ int64_t TableWords(const TranslatorConfig& config);
 int64_t TranslatorRow(const TranslatorConfig& config, int64_t inner_width);
 
 // From the tensors that FORMAT.md lists. A tensor that the model does not use is an error. The
-// views are those of `tensors`. A test may ask for more candidates.
-absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
-                                           const SafetensorsFile& tensors,
-                                           int max_candidates = kMaxBeam);
+// views are those of `tensors`. A Translator.
+BuiltProgram BuildTranslator(const ModelConfig& config, const SafetensorsFile& tensors);
 
 kernels::ModelSizes TranslatorSizes(const ModelConfig& config);
 

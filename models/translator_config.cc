@@ -21,8 +21,8 @@ void ReadVocabularies(ObjectReader& reader, TranslatorConfig* config) {
   reader.Integer("source_vocabulary", 1, kMaxVocabulary, &config->source_vocabulary);
   reader.Integer("target_vocabulary", 1, kMaxVocabulary, &config->target_vocabulary);
   if (config->shared_embeddings && config->target_vocabulary != config->source_vocabulary) {
-    reader.Fail(reader.Path("target_vocabulary"),
-                absl::StrCat("expected ", config->source_vocabulary,
+    reader.Fail("target_vocabulary",
+                absl::StrCat(config->source_vocabulary,
                              " as source_vocabulary, since shared_embeddings is true"),
                 config->target_vocabulary);
   }
@@ -50,16 +50,14 @@ absl::StatusOr<TranslatorConfig> ReadTranslatorConfig(const json& object,
   reader.Integer("d_model", 1, kMaxWidth, &config.d_model);
   reader.Integer("heads", 1, std::max(config.d_model, 1), &config.heads);
   if (config.heads > 0 && config.d_model % config.heads != 0) {
-    reader.Fail(reader.Path("heads"),
-                absl::StrCat("expected a divisor of d_model ", config.d_model), config.heads);
+    reader.Fail("heads", absl::StrCat("a divisor of d_model ", config.d_model), config.heads);
   }
   reader.Integer("d_sru", 1, kMaxWidth, &config.d_sru);
   reader.Integer("encoder_layers", 1, kMaxLayers, &config.encoder_layers);
   reader.Integer("decoder_layers", 1, kMaxLayers, &config.decoder_layers);
   reader.Boolean("bidirectional_encoder", &config.bidirectional_encoder);
   if (config.bidirectional_encoder && config.d_sru % 2 != 0) {
-    reader.Fail(reader.Path("d_sru"), "expected an even number beside bidirectional_encoder",
-                config.d_sru);
+    reader.Fail("d_sru", "an even number beside bidirectional_encoder", config.d_sru);
   }
   reader.Integer("max_positions", 1, kMaxPositions, &config.max_positions);
   ReadVocabularies(reader, &config);
@@ -84,13 +82,13 @@ absl::Status ReadTranslatorKeys(ObjectReader& root, ModelConfig* config) {
   const json& preprocessing = root.object()["preprocessing"];
   SRU_RETURN_UNLESS_OK(ReadTokenizer(preprocessing, root.source(), &config->tokenizer));
   if (config->tokenizer.type != TokenizerType::kSentencePiece) {
-    root.Fail("preprocessing.type", "expected \"sentencepiece\" beside task \"translator\"",
+    root.Fail("preprocessing.type", "\"sentencepiece\" beside task \"translator\"",
               preprocessing["type"]);
   }
   // One file has the pieces of both sides.
   if (config->translator.target_vocabulary != config->translator.source_vocabulary) {
     root.Fail("translator.target_vocabulary",
-              absl::StrCat("expected ", config->translator.source_vocabulary,
+              absl::StrCat(config->translator.source_vocabulary,
                            " as translator.source_vocabulary beside 'preprocessing'"),
               config->translator.target_vocabulary);
   }

@@ -33,93 +33,93 @@ TABLE = """
 proto                    |                                                                    | protobuf                 | 1650 300
 base                     |                                                                    | absl cli11 utf8proc      | 1250 600
 
-kernels                  |                                                                    |                          | 4450 0
-kernels/common           | kernels                                                            |                          | 300 0
-kernels/reference        | kernels                                                            |                          | 1200 0
-kernels/cpu/base         | kernels kernels/common                                             | hwy openmp               | 1750 0
-kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base                            |                          | 750 0
+kernels                  |                                                                    |                          | 4500 0
+kernels/common           |                                                                    |                          | 250 0
+kernels/reference        | kernels                                                            |                          | 1150 0
+kernels/cpu/base         | kernels kernels/common                                             | hwy openmp               | 1700 0
+kernels/cpu/tiles        | kernels kernels/cpu/base                                           |                          | 750 0
 kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles                         | dnnl hwy                 | 300 0
 kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa                           | hwy                      | 1150 0
 kernels/cpu/isa/processor_other.cc | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/tiles                 |                          | 50 0
-kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base                            | dnnl                     | 2100 0
+kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base                            | dnnl                     | 1950 0
                          | kernels/cpu/tiles kernels/cpu/int8                                 |
-kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3200 0
+kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3150 0
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
                          | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs           |
-kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 5250 0
-kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 2050 0
+kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 5200 0
+kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 1950 0
 kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1850 0
                          | kernels/cuda/device                                                |
-kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels                        |                          | 2600 0
+kernels/cuda/program     | kernels kernels/cuda/kernels                                       |                          | 2500 0
                          | kernels/cuda/device kernels/cuda/stack                             |
-kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels                        |                          | 400 0
+kernels/cuda/backend     | kernels kernels/cuda/kernels                                       |                          | 350 0
                          | kernels/cuda/device kernels/cuda/stack                             |
                          | kernels/cuda/program                                               |
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference         |                          | 200 0
 kernels/model_sizes.cc   | kernels kernels/cpu/base                                           |                          | 150 0
 kernels/testing          | kernels                                                            |                          | 0 1200
-kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 1950 0
+kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 1900 0
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
 models/files             | base                                                               | absl libdeflate nlohmann | 650 350
-models/text              | base                                                               | absl utf8proc            | 2650 1600
+models/text              | base                                                               | absl utf8proc            | 2450 1600
 models/decoding          | models/text kernels base                                           | absl                     | 1700 1850
-models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1350 750
-models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5750 6300
+models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1300 750
+models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5500 6250
                          | kernels base                                                       |
 
-server/base              | base                                                               | absl nlohmann zlib       | 2200 900
-server/batching/queue    | server/base base                                                   | absl                     | 2200 2450
-server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1400
-server/batching          | server/batching/queue server/batching/steps                        | absl                     | 3250 3450
+server/base              | base                                                               | absl nlohmann zlib       | 2100 900
+server/batching/queue    | server/base base                                                   | absl                     | 2100 2450
+server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1900 1400
+server/batching          | server/batching/queue server/batching/steps                        | absl                     | 3150 3400
                          | server/base models kernels base                                    |
-server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
+server/calls             | server/base models base proto                                      | absl protobuf            | 1350 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
-server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 550
-server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2200 1050
+server/calls/bounds      | server/base base proto                                             | absl protobuf            | 800 550
+server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2100 1050
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
 server/tracing           | server/telemetry server/base base proto                            | absl boost grpc protobuf | 950 500
-server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1500 1150
+server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1450 1150
                          | server/base models base                                            |
-server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3500 1200
+server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1200
 server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4400 2200
                          | server/base base                                                   |
-server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 750 450
+server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 700 450
                          | server/telemetry server/batching/queue                             |
                          | models models/text kernels base proto                              |
-server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1650 400
+server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1600 400
                          | server/lifecycle server/telemetry server/tracing                   |
                          | server/batching/queue                                              |
                          | server/base models base                                            |
-server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1800 500
+server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1700 500
                          | server/calls/messages server/lifecycle                             |
                          | models base proto                                                  |
-server/tasks/programs    | models kernels base                                                | absl                     | 250 0
+server/tasks/programs    | server/batching server/batching/queue models kernels base          | absl                     | 300 0
 server/tasks/stacks      | server/tasks/programs server/calls/messages server/batching        | absl                     | 200 0
                          | models kernels base                                                |
-server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 150 0
+server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 100 0
                          | server/open_inference/tensors models proto                         |
-server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 6000 2850
+server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 5650 2850
                          | server/calls server/calls/bounds server/calls/kinds                |
                          | server/calls/messages server/open_inference/tensors                |
                          | server/batching server/batching/queue server/batching/steps        |
                          | models models/text models/decoding kernels/common                  |
                          | kernels base proto                                                 |
 server/tasks             | server/tasks/tasks.h server/batching                               |                          | 100 650
-server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds               | absl protobuf            | 1150 0
+server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds               | absl protobuf            | 1100 0
                          | server/calls/messages server/open_inference/tensors                |
                          | server/lifecycle server/tracing server/batching/queue server/base  |
                          | models kernels base proto                                          |
-server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1250 350
+server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1200 350
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
 server/http              | server/door server/transport server/telemetry server/calls         | absl boost nlohmann prometheus | 4400 2300
                          | server/base base                                                   |
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8100 4500
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7650 4500
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
-server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3350 1250
+server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3250 1250
                          | server/rest server/base models models/text base proto              |
 server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2350 450
                          | server/rpc server/open_inference server/rest                       |
@@ -129,15 +129,15 @@ server                   | server/callers server/calls server/calls/bounds serve
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
 
-client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2100 2250
-client/commands          | client base proto                                                  | absl nlohmann protobuf   | 2600 0
-client/sru_client.cc     | base client/commands                                               |                          | 100 0
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2150 2300
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 2400 0
+client/sru_client.cc     | base client/commands                                               |                          | 50 0
 client/example           | client                                                             |                          | 50 0
-bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann openssl protobuf | 3150 1050
+bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann openssl protobuf | 3000 1050
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
-tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4850
+tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4900
                          | server/batching/steps server/tasks/* server/calls server/rest      |
                          | server/base models models/decoding kernels base                    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
@@ -149,14 +149,14 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
                          | kernels/cuda/program kernels/cuda/backend                          |
                          | kernels/bench kernels/testing                                      |
-tests/golden             | tests/testing models models/decoding kernels                       | nlohmann                 | 0 3200
+tests/golden             | tests/testing models models/decoding kernels                       | nlohmann                 | 0 3250
 tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2950
                          | server/calls/messages server/tasks/*                               |
                          | server/door server/http server/open_inference/tensors server/rest  |
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14650
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14600
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200
@@ -169,9 +169,9 @@ tests/chaos              | tests/testing server server/base bench base          
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 700 0
 deploy                   |                                                                    |                          | 650 0
-scripts                  |                                                                    |                          | 3700 1200
+scripts                  |                                                                    |                          | 3600 1200
 client/python            |                                                                    |                          | 3700 2250
-models/exporter          |                                                                    |                          | 3700 0
+models/exporter          |                                                                    |                          | 3600 0
 tests                    |                                                                    |                          | 0 9200
 """
 

@@ -31,7 +31,7 @@ void Note(const absl::Status& status, Problems* problems) {
 Locations FindModels(lifecycle::ModelOptions options, Problems* problems) {
   Note(lifecycle::UseBundledModels(&options), problems);
   if (!problems->empty() && options.repository.empty()) return {};
-  if (!options.directories.empty()) return *options.Locations();
+  if (!options.directories.empty()) return options.directories;
   const auto listing = models::ScanRepository(options.repository);
   Note(listing.status(), problems);
   if (!listing.ok()) return {};

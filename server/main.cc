@@ -34,7 +34,7 @@
 #include "server/base/crash_report.h"
 #include "server/base/log.h"
 #include "server/check_config.h"
-#include "server/lifecycle/load_failure.h"
+#include "server/lifecycle/model_manager.h"
 #include "server/on_demand.h"
 #include "server/options.h"
 #include "server/server.h"

@@ -5,17 +5,10 @@
 
 #include "models/model.h"
 #include "server/batching/engine.h"
-#include "server/batching/state_arenas.h"
 #include "server/batching/steps/step_service.h"
 
 namespace sru::server {
 namespace {
-
-std::optional<batching::StateArenas::Stats> StatesOf(const batching::Engine& engine) {
-  const batching::StateArenas* const arenas = engine.state_arenas();
-  if (arenas == nullptr) return std::nullopt;
-  return arenas->stats();
-}
 
 std::optional<batching::StepStats> StepsOf(const lifecycle::ServedModel& served,
                                            models::Task task) {
@@ -31,7 +24,7 @@ void AddModelLevels(const lifecycle::ModelRegistry& registry, telemetry::ServerL
     levels->models.push_back(
         {served->name, served->version, served->engine->queue_stats(), served->engine->instances(),
          served->metrics->refusals(), models::TaskName(served->model->task()),
-         StatesOf(*served->engine), StepsOf(*served, models::Task::kLanguageModel),
+         served->engine->state_stats(), StepsOf(*served, models::Task::kLanguageModel),
          served->engine->prefix_stats(), StepsOf(*served, models::Task::kTranslator)});
   }
 }

@@ -9,18 +9,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
 #include "base/status.h"
 #include "kernels/choose_backend.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
-#include "models/model_files.h"
 #include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/batching/engine.h"
 #include "server/calls/kinds/call_basics.h"
-#include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/tasks/tasks.h"
 
@@ -47,8 +44,7 @@ absl::Status ServedModelLoader::MakeBackend() {
     pool.workers.assign(devices, kernels::kWorkersPerDevice);
   }
   // Only this backend computes in turns, at whose end something else may go first.
-  pool.interrupts = options_.batching.engine.compute_turn > absl::ZeroDuration() &&
-                    absl::string_view(backend_->name()) == "cpu";
+  pool.interrupts = absl::string_view(backend_->name()) == "cpu";
   pool.pin_cores = options_.batching.pin_cores;
   pool_ = std::make_unique<batching::WorkerPool>(std::move(pool), &clock_);
   ready_ = true;
@@ -181,7 +177,6 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
   engine_options.prefix_cache_bytes =
       static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;
   engine_options.max_streams = options_.rpc.max_streams;
-  engine_options.step_observer = served->metrics.get();
   engine_options.on_device_lost = on_device_lost_;
   absl::StatusOr<std::unique_ptr<batching::Engine>> engine = batching::Engine::Create(
       model, tasks::RunnersOf(model->task()), engine_options, &clock_, served->metrics.get());

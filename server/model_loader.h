@@ -15,7 +15,6 @@
 #include "models/memory_estimate.h"
 #include "models/repository.h"
 #include "server/base/clock.h"
-#include "server/base/cores.h"
 #include "server/batching/state_arenas.h"
 #include "server/batching/worker_pool.h"
 #include "server/lifecycle/model_manager.h"

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::server {
 
@@ -21,9 +21,8 @@ absl::Status WriteAddressFile(const std::string& path, absl::string_view address
   if (!address.empty()) file << address << "\n";
   file.close();
   if (file.fail() || (!address.empty() && std::rename(unfinished.c_str(), path.c_str()) != 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--address_file: expected a path where the server may write, found ", path,
-                     ": ", std::strerror(errno)));
+    return InvalidArgument("--address_file: expected a path where the server may write, found ",
+                           path, ": ", std::strerror(errno));
   }
   return absl::OkStatus();
 }
@@ -37,9 +36,8 @@ absl::Status WatchLock(const std::string& path, std::function<void()> unused) {
   if (path.empty()) return absl::OkStatus();
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--while_locked: expected a file that the server may write, found ", path,
-                     ": ", std::strerror(errno)));
+    return InvalidArgument("--while_locked: expected a file that the server may write, found ",
+                           path, ": ", std::strerror(errno));
   }
   std::thread([file, unused = std::move(unused)] {
     while (flock(file, LOCK_EX) != 0 && errno == EINTR) {

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/build_info.h"
+#include "base/status.h"
 #include "grpcpp/grpcpp.h"
 #include "kernels/choose_backend.h"
 
@@ -64,12 +64,12 @@ absl::Status CheckStatusPageTry(const Options& o) {
   if (transport::CheckListenHost(without_tls, "metrics_listen", o.http.metrics_listen.host).ok()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "--status_page_try: with --auth_tokens_file, all would have tokens cross the network in the "
       "clear, as the port of the page (--metrics_listen) has no TLS; expected local or off, or "
       "--metrics_listen on 127.0.0.1, or --auth_without_tls where something in front of the server "
       "encrypts, found all with --metrics_listen=",
-      o.http.metrics_listen.ToString()));
+      o.http.metrics_listen.ToString());
 }
 
 // The rest are rules about flags of several rooms.
@@ -77,17 +77,16 @@ absl::Status CheckStatusPageTry(const Options& o) {
 absl::Status CheckSequenceTokens(const Options& o) {
   const int max_batch_tokens = o.batching.engine.batcher.max_batch_tokens;
   if (o.rpc.limits.max_sequence_tokens <= max_batch_tokens) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--max_sequence_tokens: expected at most --max_batch_tokens, which is ",
-                   max_batch_tokens, ", found ", o.rpc.limits.max_sequence_tokens,
-                   "; a longer sequence would never fit into a batch"));
+  return InvalidArgument("--max_sequence_tokens: expected at most --max_batch_tokens, which is ",
+                         max_batch_tokens, ", found ", o.rpc.limits.max_sequence_tokens,
+                         "; a longer sequence would never fit into a batch");
 }
 
 absl::Status CheckDrain(const Options& o) {
   if (o.drain_delay <= o.drain_timeout) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--drain_delay_s: expected at most --drain_timeout_s, which is ",
-      absl::FormatDuration(o.drain_timeout), ", found ", absl::FormatDuration(o.drain_delay)));
+  return InvalidArgument("--drain_delay_s: expected at most --drain_timeout_s, which is ",
+                         absl::FormatDuration(o.drain_timeout), ", found ",
+                         absl::FormatDuration(o.drain_delay));
 }
 
 absl::Status CheckHttpListen(const Options& o) {
@@ -95,10 +94,9 @@ absl::Status CheckHttpListen(const Options& o) {
   const absl::Status status =
       transport::CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
   if (status.ok()) return status;
-  return absl::InvalidArgumentError(  // maybe nobody has thought of that port
-      absl::StrCat(status.message(),
-                   "; or --http_listen= where nobody calls over HTTP; found --http_listen=",
-                   o.http.http_listen->ToString()));
+  return InvalidArgument(  // maybe nobody has thought of that port
+      status.message(), "; or --http_listen= where nobody calls over HTTP; found --http_listen=",
+      o.http.http_listen->ToString());
 }
 
 absl::Status CheckAdminListen(const Options& o) {

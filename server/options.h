@@ -11,13 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/flags.h"
 #include "server/base/listen_address.h"
 #include "server/batching/batching_options.h"
 #include "server/calls/bounds/memory_options.h"
-#include "server/calls/bounds/rpc_options.h"
 #include "server/door/door_options.h"
 #include "server/http/http_options.h"
 #include "server/lifecycle/model_options.h"

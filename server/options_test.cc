@@ -74,7 +74,7 @@ TEST(OptionsTest, TheDemoNeedsNoRepository) {
   Options options;
   options.models.demo = true;
   EXPECT_TRUE(ValidateOptions(options).ok());
-  options.models.directories = {{"trec", "models/trec/1"}};
+  options.models.directories = {{"trec", 1, "models/trec/1", "models/trec/1"}};
   EXPECT_THAT(ErrorOf(options), HasSubstr("--demo: has a meaning only without --model"));
 }
 

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <exception>
 #include <initializer_list>
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -34,7 +32,6 @@
 #include "server/calls/bounds/memory_options.h"
 #include "server/calls/byte_budget.h"
 #include "server/calls/in_flight.h"
-#include "server/calls/kinds/admin_context.h"
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/unknown_method.h"
 #include "server/calls/method.h"
@@ -51,8 +48,8 @@
 #include "server/model_levels.h"
 #include "server/model_loader.h"
 #include "server/open_inference/open_inference_methods.h"
+#include "server/rest/api_routes.h"
 #include "server/rest/error_response.h"
-#include "server/rest/front_page.h"
 #include "server/rest/gateway.h"
 #include "server/rest/route.h"
 #include "server/rpc/grpc_door.h"
@@ -239,14 +236,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
   ListenAddress address() const override { return port_->address(); }
   ListenAddress metrics_address() const override { return metrics_server_->address(); }
-  std::optional<ListenAddress> admin_address() const override {
-    if (admin_port_ == nullptr) return std::nullopt;
-    return admin_port_->address();
-  }
-  std::optional<ListenAddress> http_address() const override {
-    if (http_port_ == nullptr) return std::nullopt;
-    return http_port_->address();
-  }
+  std::optional<ListenAddress> admin_address() const override { return AddressOf(admin_port_); }
+  std::optional<ListenAddress> http_address() const override { return AddressOf(http_port_); }
 
   void Reload() override {
     std::vector<std::string> looked_at;
@@ -310,11 +301,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
  private:
   absl::Status LoadCredentials() {
-    absl::StatusOr<std::unique_ptr<transport::Credentials>> credentials =
-        transport::Credentials::Create(options_.security, &callers_, &security_metrics_,
-                                       &access_log_, &clock_, [this] { RecheckCallers(); });
-    if (!credentials.ok()) return credentials.status();
-    credentials_ = *std::move(credentials);
+    SRU_ASSIGN_OR_RETURN(credentials_, transport::Credentials::Create(
+                                           options_.security, &callers_, &security_metrics_,
+                                           &access_log_, &clock_, [this] { RecheckCallers(); }));
     SRU_ASSIGN_OR_RETURN(auto keys, WatchStateKeys(options_.security.state_key_file, &key_watcher_,
                                                    &security_metrics_));
     loader_.set_state_keys(std::move(keys));
@@ -384,10 +373,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       return AnswerPageCall(call);
     };
     pages.other = [this](const http::PageRequest& request) { return status_page_.Handle(request); };
-    absl::StatusOr<std::unique_ptr<http::MetricsServer>> server =
-        http::MetricsServer::Start(options_.http.metrics_listen, std::move(pages));
-    if (!server.ok()) return server.status();
-    metrics_server_ = *std::move(server);
+    SRU_ASSIGN_OR_RETURN(metrics_server_, http::MetricsServer::Start(options_.http.metrics_listen,
+                                                                     std::move(pages)));
     history_.Start([this] { return std::pair(clock_.WallNow(), metrics_.Collect(Levels())); });
     return absl::OkStatus();
   }
@@ -395,9 +382,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   // A call of the status page's boxes; false if the path is none of theirs.
   bool AnswerPageCall(const std::shared_ptr<http::HttpCall>& call) {
     const std::string& path = call->request().path;
-    const bool is_text_box = std::find(std::begin(kTextBoxPaths), std::end(kTextBoxPaths), path) !=
-                             std::end(kTextBoxPaths);
-    if (!is_text_box && !absl::StartsWith(path, "/v1/")) return false;
+    if (!absl::c_linear_search(kTextBoxPaths, path) && !absl::StartsWith(path, "/v1/")) {
+      return false;
+    }
     if (rest::Gateway* const gateway = serving_page_gateway_) {
       gateway->Handle(call);
     } else {
@@ -492,7 +479,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     service_context_.tracer = tracer_.get();
     service_context_.clock = &clock_;
     service_context_.budget = &inflight_budget_;
-    service_context_.received = &received_messages_;
+    service_context_.received_bytes = &received_bytes_;
     service_context_.streams = &open_streams_;
     service_context_.readers = &readers_;
     service_context_.writers = &writers_;
@@ -536,6 +523,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     door_metrics_ = std::make_unique<door::DoorMetrics>(metrics_.registry());
     loops_ = std::make_unique<transport::LoopSet>(options_.transport.num_io_threads(), kSideThreads,
                                                   door_metrics_->Watch());
+  }
+
+  static std::optional<ListenAddress> AddressOf(const std::unique_ptr<door::GrpcPort>& port) {
+    return port == nullptr ? std::nullopt : std::optional(port->address());
   }
 
   // All ports that are open.
@@ -770,7 +761,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     levels.dropped_log_lines = LogLinesDropped();
     levels.receive_memory_bytes = receive_memory_.used();
     levels.receive_memory_limit_bytes = budgets_.receive_bytes;
-    levels.received_message_bytes = received_messages_.total_bytes();
+    levels.received_message_bytes = received_bytes_;
     levels.inflight_bytes = inflight_budget_.used();
     levels.inflight_limit_bytes = inflight_budget_.limit();
     levels.rejected = metrics_.refusals_without_model();
@@ -834,7 +825,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::atomic<bool> in_service_{true};  // some model has a worker, or there is no model
   bool drained_ = false;                // of the owner
   const calls::MemoryBudgets budgets_;
-  calls::ReceivedMessages received_messages_;
+  std::atomic<int64_t> received_bytes_{0};
   calls::ByteBudget inflight_budget_{budgets_.inflight_bytes};
   calls::OpenStreams open_streams_{options_.rpc.max_streams};
   calls::InFlight in_flight_;
@@ -901,12 +892,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
-  return StartOn(nullptr, options);
-}
-
-absl::StatusOr<std::unique_ptr<Server>> Server::StartOn(std::unique_ptr<kernels::Backend> backend,
-                                                        const Options& options) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
+                                                      std::unique_ptr<kernels::Backend> backend) {
   auto server = std::make_unique<ServerImpl>(std::move(backend), options);
   if (absl::Status status = server->Start(); !status.ok()) return status;
   return std::unique_ptr<Server>(std::move(server));

@@ -21,11 +21,11 @@ class Server {
   //
   // The server is ready when it takes calls and serves a model. With explicit control it needs no
   // model: nobody has asked for one yet.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
-  // Starts on a backend that the caller has created; the options that choose one are ignored. For
-  // tests with devices that fail.
-  static absl::StatusOr<std::unique_ptr<Server>> StartOn(std::unique_ptr<kernels::Backend> backend,
-                                                         const Options& options);
+  //
+  // With a `backend`, which tests with devices that fail create, the options that choose one are
+  // ignored.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const Options& options, std::unique_ptr<kernels::Backend> backend = nullptr);
 
   // Drains, unless Drain() has been called.
   virtual ~Server() = default;

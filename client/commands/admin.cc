@@ -2,9 +2,9 @@
 #include <iostream>
 
 #include "client/client.h"
+#include "client/command_line.h"
 #include "client/commands/commands.h"
 #include "client/commands/printer.h"
-#include "client/names.h"
 
 namespace sru::client {
 namespace {

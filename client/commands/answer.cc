@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -67,26 +66,6 @@ absl::Status MakeRequest(const AnswerFlags& flags, v1::AnswerRequest* request) {
   request->set_one_per_passage(flags.one_per_passage);
   request->set_no_overlap(flags.no_overlap);
   return absl::OkStatus();
-}
-
-// kInternal unless the query has its answers, which are parts of its passages.
-absl::StatusOr<v1::AnswerResponse> CallServer(Client* client, const v1::AnswerRequest& request) {
-  SRU_ASSIGN_OR_RETURN(v1::AnswerResponse response, client->Answer(request));
-  if (response.results_size() != 1) {
-    return absl::InternalError(
-        absl::StrCat("the server answered one question ", response.results_size(), " times"));
-  }
-  const auto& passages = request.queries(0).passages();
-  for (const v1::SpanAnswer& span : response.results(0).answers()) {
-    if (span.passage() < 0 || span.passage() >= passages.size() || span.start_byte() < 0 ||
-        span.start_byte() > span.end_byte() ||
-        static_cast<size_t>(span.end_byte()) > passages.Get(span.passage()).size()) {
-      return absl::InternalError(absl::StrCat("the server answered with bytes ", span.start_byte(),
-                                              " to ", span.end_byte(), " of passage ",
-                                              span.passage(), " of ", passages.size()));
-    }
-  }
-  return response;
 }
 
 // The answer in brackets with what is around it in its passage, in one line.
@@ -189,22 +168,34 @@ class Question : public BatchRunner<Passage, v1::AnswerResponse> {
     return passages;
   }
 
-  void StopInput() override {}  // files end by themselves
-
+  // kInternal unless the query has its answers, which are parts of its passages.
   absl::StatusOr<v1::AnswerResponse> Call(const Items& passages) override {
     v1::AnswerRequest request = request_;
     v1::Query* query = request.add_queries();
     query->set_question(flags_.question);
     for (const Passage& passage : passages) query->add_passages(passage.text);
-    return CallServer(client_, request);
+    SRU_ASSIGN_OR_RETURN(v1::AnswerResponse response, client_->Answer(request));
+    if (response.results_size() != 1) {
+      return absl::InternalError(
+          absl::StrCat("the server answered one question ", response.results_size(), " times"));
+    }
+    for (const v1::SpanAnswer& span : response.results(0).answers()) {
+      if (span.passage() < 0 || span.passage() >= query->passages_size() || span.start_byte() < 0 ||
+          span.start_byte() > span.end_byte() ||
+          static_cast<size_t>(span.end_byte()) > query->passages(span.passage()).size()) {
+        return absl::InternalError(absl::StrCat(
+            "the server answered with bytes ", span.start_byte(), " to ", span.end_byte(),
+            " of passage ", span.passage(), " of ", query->passages_size()));
+      }
+    }
+    return response;
   }
 
   bool Fail(const Answer& answer) override {
     const absl::Status& status = answer.response.status();
-    Report(absl::StrCat(Where(answer.items.front()), ": ", common_.Explain(status)));
-    // Another passage can succeed only if this one was to blame.
-    return MayBlameAnItem(status) && (status.code() != absl::StatusCode::kInvalidArgument ||
-                                      absl::StartsWith(status.message(), "queries[0].passage"));
+    // The question may be to blame as well.
+    return BatchRunner::Fail(answer) && (status.code() != absl::StatusCode::kInvalidArgument ||
+                                         absl::StartsWith(status.message(), "queries[0].passage"));
   }
 
   std::string Where(const Passage& passage) const override { return passage.Where(0); }
@@ -267,9 +258,7 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
   Printer printer(command, options.common.json,
                   {{"SCORE", true}, {"PROBABILITY", true}, {"WHERE"}, {"ANSWER"}});
   Question question(command, options, request, start.client.get(), start.arguments, &printer);
-  const int exit_code = question.Run();
-  printer.WarnOfUnknownWords();
-  return exit_code;
+  return question.Run();
 }
 
 }  // namespace

@@ -6,15 +6,17 @@
 #define SRU_CLIENT_COMMANDS_BATCHES_H_
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
 #include <iostream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,9 +25,10 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "client/calls.h"
-#include "client/commands/command.h"
-#include "client/commands/line_input.h"
+#include "client/commands/commands.h"
 #include "client/commands/printer.h"
+#include "client/commands/text_input.h"
+#include "client/line_input.h"
 #include "google/protobuf/repeated_ptr_field.h"
 
 namespace sru::client {
@@ -72,91 +75,41 @@ class BatchRunner {
   BatchRunner(const BatchRunner&) = delete;
   BatchRunner& operator=(const BatchRunner&) = delete;
 
-  // Sends everything, with up to `in_flight` calls at a time, and returns the exit code.
+  // Sends everything, with up to `in_flight` calls at a time, and returns the exit code. Answers
+  // are printed while the next line may take long to come.
   int Run(int in_flight) {
-    Mutex mu;
-    CondVar changed;
-    std::deque<std::future<std::vector<Answer>>> open;  // not printed yet, in order
-    bool at_end = false;
-    bool stopped = false;
-    // Answers are printed while the next line may take long to come.
-    std::thread printing([&] {
-      for (bool go_on = true; go_on;) {
-        std::future<std::vector<Answer>>* first = nullptr;
-        {
-          MutexLock lock(&mu);
-          while (open.empty() && !at_end) changed.Wait(&mu);
-          if (open.empty()) return;
-          first = &open.front();
-        }
-        go_on = Take(first->get());
-        MutexLock lock(&mu);
-        open.pop_front();
-        stopped = !go_on;
-        changed.SignalAll();
-      }
-    });
+    std::deque<std::future<void>> open;  // in order
     absl::Status input;
-    while (true) {
-      {
-        MutexLock lock(&mu);
-        while (static_cast<int>(open.size()) >= in_flight && !stopped) changed.Wait(&mu);
-        if (stopped) break;
+    for (int64_t number = 0; !stopped_; ++number) {
+      if (static_cast<int>(open.size()) >= in_flight) {
+        open.front().wait();
+        open.pop_front();
       }
       absl::StatusOr<Items> items = Next();
       input = items.status();
-      MutexLock lock(&mu);
-      if (stopped || !items.ok() || items->empty()) break;
-      open.push_back(std::async(std::launch::async, [this, batch = *std::move(items)] {
+      if (stopped_ || !items.ok() || items->empty()) break;
+      open.push_back(std::async(std::launch::async, [this, number, batch = *std::move(items)] {
         std::vector<Answer> answers;
         AskOrSplit(batch, &answers);
-        return answers;
+        MutexLock lock(&mu_);
+        while (printed_ < number) changed_.Wait(&mu_);
+        if (!stopped_) Take(answers);
+        ++printed_;
+        changed_.SignalAll();
       }));
-      changed.SignalAll();
     }
-    {
-      MutexLock lock(&mu);
-      at_end = true;
-      changed.SignalAll();
-    }
-    printing.join();
-    if (stopped) return kExitFailed;
+    open.clear();  // waits for all
+    if (stopped_) return kExitFailed;
     if (!input.ok()) Report(common_.Explain(input));
     return exit_code_;
   }
 
  protected:
-  // Calls again while the server refuses the call as too much.
-  Answer AskOnce(Items items) {
-    Answer answer;
-    answer.items = std::move(items);
-    const absl::Time start = absl::Now();
-    static_cast<void>(CallPatiently([&] {
-      answer.response = Call(answer.items);
-      return answer.response.status();
-    }));
-    answer.latency = absl::Now() - start;
-    return answer;
-  }
-
-  // False, and the input is stopped, if there is no point in going on.
-  bool Take(const std::vector<Answer>& answers) {
-    const bool go_on = std::all_of(answers.begin(), answers.end(), [this](const Answer& answer) {
-      if (!answer.response.ok()) return Fail(answer);
-      Print(answer);
-      return true;
-    });
-    if (go_on && std::cout.good()) return true;
-    // Next() may wait for a line that comes much later.
-    StopInput();
-    return false;
-  }
-
   void Report(absl::string_view message) { exit_code_ = Failure(command_, message); }
 
   virtual absl::StatusOr<Items> Next() = 0;
   // Ends a Next() that waits. Called from another thread.
-  virtual void StopInput() = 0;
+  virtual void StopInput() {}
   // Called from several threads at a time.
   virtual absl::StatusOr<Response> Call(const Items& items) = 0;
   virtual std::string Where(const Item& item) const = 0;
@@ -173,11 +126,31 @@ class BatchRunner {
   int exit_code_ = kExitOk;
 
  private:
+  // Prints the answers. Stops everything if there is no point in going on.
+  void Take(const std::vector<Answer>& answers) {
+    const bool go_on = std::all_of(answers.begin(), answers.end(), [this](const Answer& answer) {
+      if (!answer.response.ok()) return Fail(answer);
+      Print(answer);
+      return true;
+    });
+    if (go_on && std::cout.good()) return;
+    stopped_ = true;
+    // Next() may wait for a line that comes much later.
+    StopInput();
+  }
+
   // Adds the answers to the items: all in one call; if one of them may be to blame for its error,
   // each half in turn, until an error of another kind comes. That makes fewer than twice as many
   // calls as there are items.
   void AskOrSplit(Items items, std::vector<Answer>* answers) {
-    Answer answer = AskOnce(std::move(items));
+    Answer answer;
+    answer.items = std::move(items);
+    const absl::Time start = absl::Now();
+    static_cast<void>(CallPatiently([&] {
+      answer.response = Call(answer.items);
+      return answer.response.status();
+    }));
+    answer.latency = absl::Now() - start;
     if (answer.items.size() == 1 || !MayBlameAnItem(answer.response.status())) {
       answers->push_back(std::move(answer));
       return;
@@ -188,6 +161,11 @@ class BatchRunner {
     if (!status.ok() && !MayBlameAnItem(status)) return;
     AskOrSplit(Items(middle, answer.items.end()), answers);
   }
+
+  std::atomic<bool> stopped_{false};
+  Mutex mu_;
+  CondVar changed_;
+  int64_t printed_ ABSL_GUARDED_BY(mu_) = 0;  // batches whose turn to be printed is over
 };
 
 // The same for texts, each of which has a result of its own in the response.
@@ -197,26 +175,50 @@ class TextRunner : public BatchRunner<LineInput::Item, Response> {
   using Base = BatchRunner<LineInput::Item, Response>;
   using typename Base::Answer;
   using typename Base::Items;
+
+  // A text and its result.
+  struct Text {
+    const LineInput::Item& item;
+    const Response& response;
+    const Result& result;
+    absl::Duration latency;
+
+    // The line that --json prints.
+    Json ToJson() const {
+      Json json = {{"line", item.line},
+                   {"text", item.text},
+                   {"model", response.model()},
+                   {"version", response.version()}};
+      json.update(MessageJson(result));
+      json["latency_us"] = absl::ToDoubleMicroseconds(latency);
+      json["times"] = MessageJson(response.times());
+      return json;
+    }
+  };
+
   using Results = const google::protobuf::RepeatedPtrField<Result>& (Response::*)() const;
   using CallServer = std::function<absl::StatusOr<Response>(const Items& items)>;
   // Gives rows or an object to the printer.
-  using PrintResult =
-      std::function<absl::Status(const LineInput::Item& item, const Response& response,
-                                 const Result& result, absl::Duration latency)>;
+  using PrintText = std::function<absl::Status(const Text& text)>;
 
-  TextRunner(const Command& command, const CommonFlags& flags, int batch, LineInput* input,
-             Printer* printer, Results results, CallServer call, PrintResult print)
-      : Base(command, flags),
-        input_(input),
+  // The texts are `arguments` or the lines of standard input. `on_failure` is called for each
+  // batch that failed, after the message.
+  TextRunner(
+      const Command& command, const CommonFlags& common, const InputFlags& flags,
+      std::vector<std::string> arguments, Printer* printer, Results results, CallServer call,
+      PrintText print, std::function<void()> on_failure = [] {})
+      : Base(command, common),
+        input_(std::move(arguments), /*skips_blank=*/!flags.skip_empty),
+        batch_(flags.batch),
         printer_(printer),
-        batch_(batch),
         results_(results),
         call_(std::move(call)),
-        print_(std::move(print)) {}
+        print_(std::move(print)),
+        on_failure_(std::move(on_failure)) {}
 
- protected:
-  absl::StatusOr<Items> Next() override { return input_->Next(batch_); }
-  void StopInput() override { input_->Stop(); }
+ private:
+  absl::StatusOr<Items> Next() override { return input_.Next(batch_); }
+  void StopInput() override { input_.Stop(); }
 
   // kInternal unless there is a result for each text.
   absl::StatusOr<Response> Call(const Items& items) override {
@@ -228,26 +230,32 @@ class TextRunner : public BatchRunner<LineInput::Item, Response> {
         absl::StrCat("the server answered ", results, " of ", items.size(), " texts"));
   }
 
-  std::string Where(const LineInput::Item& item) const override { return input_->Where(item); }
+  std::string Where(const LineInput::Item& item) const override { return input_.Where(item); }
 
   void Print(const Answer& answer) override {
     for (size_t i = 0; i < answer.items.size(); ++i) {
       const Result& result = ((*answer.response).*results_)().Get(static_cast<int>(i));
       printer_->Count(result);
-      const absl::Status status = print_(answer.items[i], *answer.response, result, answer.latency);
+      const absl::Status status =
+          print_({answer.items[i], *answer.response, result, answer.latency});
       if (!status.ok()) this->Report(this->common_.Explain(status));
     }
     printer_->Flush();
   }
 
-  LineInput* const input_;
-  Printer* const printer_;
+  bool Fail(const Answer& answer) override {
+    const bool go_on = Base::Fail(answer);
+    on_failure_();
+    return go_on;
+  }
 
- private:
+  LineInput input_;
   const int batch_;
+  Printer* const printer_;
   const Results results_;
   const CallServer call_;
-  const PrintResult print_;
+  const PrintText print_;
+  const std::function<void()> on_failure_;
 };
 
 }  // namespace sru::client

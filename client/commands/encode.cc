@@ -8,10 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/client.h"
+#include "client/command_line.h"
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
 #include "client/commands/text_input.h"
-#include "client/names.h"
 
 namespace sru::client {
 namespace {
@@ -77,25 +77,25 @@ std::vector<std::string> Cells(const LineInput::Item& item, const v1::Encoding& 
           OneLine(item.text, kVectorTextWidth)};
 }
 
-absl::Status Print(const EncodeFlags& flags, const LineInput::Item& item,
-                   const v1::EncodeResponse& response, const v1::Encoding& result,
-                   absl::Duration latency, Printer* printer) {
+using EncodeRunner = TextRunner<v1::EncodeResponse, v1::Encoding>;
+
+absl::Status Print(const EncodeFlags& flags, const EncodeRunner::Text& text, Printer* printer) {
   if (flags.raw) {
-    std::cout << result.data();
+    std::cout << text.result.data();
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<float>> values = EncodingValues(result, flags.format);
+  absl::StatusOr<std::vector<float>> values = EncodingValues(text.result, flags.format);
   if (!values.ok()) {
     return absl::InternalError(
         absl::StrCat("the answer is not consistent: ", values.status().message()));
   }
   if (flags.common.json) {
-    Json json = ResultJson(item.line, item.text, response, result, latency);
+    Json json = text.ToJson();
     json["values"] = Json::array();
     for (const float value : *values) json["values"].push_back(Exact(value));
     printer->Object(json);
   } else {
-    printer->Row(Cells(item, result, *values));
+    printer->Row(Cells(text.item, text.result, *values));
   }
   return absl::OkStatus();
 }
@@ -116,9 +116,8 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
 
   Printer printer(command, options.common.json || options.raw,
                   {{"SHAPE"}, {"LENGTH", true}, {"TOKENS", true}, {"FIRST VALUES"}, {"TEXT"}});
-  LineInput input(start.arguments, options.input.skips_blank());
-  TextRunner<v1::EncodeResponse, v1::Encoding> runner(
-      command, options.common, options.input.batch, &input, &printer,
+  EncodeRunner runner(
+      command, options.common, options.input, start.arguments, &printer,
       &v1::EncodeResponse::encodings,
       [&](const auto& items) {
         auto request = options.input.RequestFor<v1::EncodeRequest>(items);
@@ -128,13 +127,8 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
         request.set_output_format(options.format);
         return start.client->Encode(request);
       },
-      [&](const LineInput::Item& item, const v1::EncodeResponse& response,
-          const v1::Encoding& result, absl::Duration latency) {
-        return Print(options, item, response, result, latency, &printer);
-      });
-  const int exit_code = runner.Run(/*in_flight=*/1);
-  printer.WarnOfUnknownWords();
-  return exit_code;
+      [&](const EncodeRunner::Text& text) { return Print(options, text, &printer); });
+  return runner.Run(/*in_flight=*/1);
 }
 
 }  // namespace

@@ -80,27 +80,24 @@ int PrintLabels(const Command& command, const std::vector<std::string>& args, Fl
   if (start.client == nullptr) return start.exit_code;
 
   Printer printer(command, common.json, std::move(columns));
-  LineInput input(start.arguments, input_flags.skips_blank());
-  TextRunner<Response, Result> runner(
-      command, common, input_flags.batch, &input, &printer, results,
+  using Runner = TextRunner<Response, Result>;
+  Runner runner(
+      command, common, input_flags, start.arguments, &printer, results,
       [&](const auto& items) {
         auto request = input_flags.RequestFor<Request>(items);
         request.set_top_k(top_k);
         request.set_truncate(input_flags.truncate);
         return (start.client.get()->*method)(request, {});
       },
-      [&](const LineInput::Item& item, const Response& response, const Result& result,
-          absl::Duration latency) {
+      [&](const typename Runner::Text& text) {
         if (printer.json()) {
-          printer.Object(ResultJson(item.line, item.text, response, result, latency));
+          printer.Object(text.ToJson());
         } else {
-          AddRows(item, result, &printer);
+          AddRows(text.item, text.result, &printer);
         }
         return absl::OkStatus();
       });
-  const int exit_code = runner.Run(/*in_flight=*/1);
-  printer.WarnOfUnknownWords();
-  return exit_code;
+  return runner.Run(/*in_flight=*/1);
 }
 
 int Classify(const Command& command, const std::vector<std::string>& args) {

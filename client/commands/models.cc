@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/client.h"
+#include "client/command_line.h"
 #include "client/commands/commands.h"
 #include "client/commands/printer.h"
-#include "client/names.h"
 #include "google/protobuf/generated_enum_reflection.h"
 
 namespace sru::client {

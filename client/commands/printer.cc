@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/names.h"
+#include "client/command_line.h"
 #include "google/protobuf/descriptor.h"
 
 namespace sru::client {
@@ -66,7 +66,7 @@ void Printer::Flush() {
   std::cout.flush();
 }
 
-void Printer::WarnOfUnknownWords() const {
+Printer::~Printer() {
   if (2 * unknown_ <= tokens_) return;
   Failure(command_,
           absl::StrCat("warning: the model's vocabulary does not have ", unknown_, " of ", tokens_,

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
-#include "client/commands/command.h"
+#include "client/commands/commands.h"
 #include "client/text_table.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
@@ -31,6 +30,10 @@ class Printer {
  public:
   // Without columns there is no table, and the command writes its lines itself.
   Printer(const Command& command, bool json, std::vector<TextTable::Column> columns = {});
+  // Says on standard error if more than half of all words were unknown.
+  ~Printer();
+  Printer(const Printer&) = delete;
+  Printer& operator=(const Printer&) = delete;
 
   bool json() const { return json_; }
   // A row of the table, of one cell per column. Not with --json.
@@ -52,8 +55,6 @@ class Printer {
   }
   int64_t tokens() const { return tokens_; }
   int64_t unknown() const { return unknown_; }
-  // Says on standard error if more than half of all were unknown. Call it once, at the end.
-  void WarnOfUnknownWords() const;
 
  private:
   const Command& command_;
@@ -91,18 +92,6 @@ Json MessageJson(const google::protobuf::Message& message);
 
 // Takes out the lists of `keys` that are empty, since nothing asked for them.
 void EraseEmpty(std::initializer_list<const char*> keys, Json* json);
-
-// A line with the `result` for one text of those that a call has answered.
-template <typename Response>
-Json ResultJson(int64_t line, const std::string& text, const Response& response,
-                const google::protobuf::Message& result, absl::Duration latency) {
-  Json json = {
-      {"line", line}, {"text", text}, {"model", response.model()}, {"version", response.version()}};
-  json.update(MessageJson(result));
-  json["latency_us"] = absl::ToDoubleMicroseconds(latency);
-  json["times"] = MessageJson(response.times());
-  return json;
-}
 
 // The states of versions: those of `models --status` and of `admin load`.
 void PrintStatuses(const Command& command, bool json,

@@ -107,70 +107,47 @@ void AddTokens(const ScoreFlags& flags, const LineInput::Item& item, const v1::S
   }
 }
 
-class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
- public:
-  Scorer(const Command& command, const ScoreFlags& flags, Client* client, LineInput* input,
-         Printer* printer)
-      : TextRunner(
-            command, flags.common, flags.input.batch, input, printer, &v1::ScoreResponse::scores,
-            [this](const auto& items) { return client_->Score(MakeRequest(items)); },
-            [this](const LineInput::Item& item, const v1::ScoreResponse& response,
-                   const v1::Score& score, absl::Duration latency) {
-              Add(item, response, score, latency);
-              return absl::OkStatus();
-            }),
-        flags_(flags),
-        client_(client) {}
+using ScoreRunner = TextRunner<v1::ScoreResponse, v1::Score>;
 
-  // Prints the total of all texts.
-  void PrintTotal() {
-    if (total_.texts == 0) return;
-    if (printer_->json()) {
-      Json json = {{"texts", total_.texts}};
-      total_.WriteTo(&json);
-      return printer_->Object({{"total", json}});
-    }
-    // The table of texts goes on; after tokens there is one of the total alone.
-    if (total_.texts < 2 && !flags_.per_token) return;
-    Printer other(command_, false, TextColumns());
-    Printer* const printer = flags_.per_token ? &other : printer_;
-    if (flags_.per_token) std::cout << "\n";
-    printer->Row(total_.Cells(
-        absl::StrCat("total of ", total_.texts, total_.texts == 1 ? " text" : " texts")));
-    printer->Flush();
+// Returns the figures of the text.
+Figures Print(const ScoreFlags& flags, const ScoreRunner::Text& text, Printer* printer) {
+  const v1::Score& score = text.result;
+  const Figures figures = {1, score.token_count(), score.scored_count(), score.log_prob()};
+  if (printer->json()) {
+    Json json = text.ToJson();
+    figures.WriteTo(&json);
+    // What was asked for is there, too, if it is empty: a text may have one token.
+    if (!flags.per_token) EraseEmpty({"token_log_probs", "token_texts"}, &json);
+    if (flags.top_candidates == 0) EraseEmpty({"candidates"}, &json);
+    printer->Object(json);
+  } else if (flags.per_token) {
+    AddTokens(flags, text.item, score, printer);
+  } else {
+    printer->Row(figures.Cells(OneLine(text.item.text, kTextColumn)));
   }
+  return figures;
+}
 
- private:
-  v1::ScoreRequest MakeRequest(const Items& items) const {
-    auto request = flags_.input.RequestFor<v1::ScoreRequest>(items);
-    request.set_token_log_probs(flags_.per_token);
-    request.set_token_texts(flags_.per_token);
-    request.set_top_candidates(flags_.top_candidates);
-    return request;
+// Prints the total of all texts.
+void PrintTotal(const Command& command, const ScoreFlags& flags, const Figures& total,
+                Printer* printer) {
+  if (total.texts == 0) return;
+  if (printer->json()) {
+    Json json = {{"texts", total.texts}};
+    total.WriteTo(&json);
+    return printer->Object({{"total", json}});
   }
-
-  void Add(const LineInput::Item& item, const v1::ScoreResponse& response, const v1::Score& score,
-           absl::Duration latency) {
-    const Figures figures = {1, score.token_count(), score.scored_count(), score.log_prob()};
-    total_.Add(figures);
-    if (printer_->json()) {
-      Json json = ResultJson(item.line, item.text, response, score, latency);
-      figures.WriteTo(&json);
-      // What was asked for is there, too, if it is empty: a text may have one token.
-      if (!flags_.per_token) EraseEmpty({"token_log_probs", "token_texts"}, &json);
-      if (flags_.top_candidates == 0) EraseEmpty({"candidates"}, &json);
-      printer_->Object(json);
-    } else if (flags_.per_token) {
-      AddTokens(flags_, item, score, printer_);
-    } else {
-      printer_->Row(figures.Cells(OneLine(item.text, kTextColumn)));
-    }
+  // The table of texts goes on; after tokens there is one of the total alone.
+  if (total.texts < 2 && !flags.per_token) return;
+  Printer other(command, false, TextColumns());
+  if (flags.per_token) {
+    printer = &other;
+    std::cout << "\n";
   }
-
-  const ScoreFlags& flags_;
-  Client* const client_;
-  Figures total_;
-};
+  printer->Row(
+      total.Cells(absl::StrCat("total of ", total.texts, total.texts == 1 ? " text" : " texts")));
+  printer->Flush();
+}
 
 int Score(const Command& command, const std::vector<std::string>& args) {
   ScoreFlags options;
@@ -184,12 +161,23 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   if (start.client == nullptr) return start.exit_code;
   options.per_token = options.per_token || options.top_candidates > 0;
 
-  LineInput input(start.arguments, options.input.skips_blank());
   Printer printer(command, options.common.json, Columns(options));
-  Scorer scorer(command, options, start.client.get(), &input, &printer);
-  const int exit_code = scorer.Run(options.in_flight);
-  scorer.PrintTotal();
-  printer.WarnOfUnknownWords();
+  Figures total;
+  ScoreRunner runner(
+      command, options.common, options.input, start.arguments, &printer, &v1::ScoreResponse::scores,
+      [&](const auto& items) {
+        auto request = options.input.RequestFor<v1::ScoreRequest>(items);
+        request.set_token_log_probs(options.per_token);
+        request.set_token_texts(options.per_token);
+        request.set_top_candidates(options.top_candidates);
+        return start.client->Score(request);
+      },
+      [&](const ScoreRunner::Text& text) {
+        total.Add(Print(options, text, &printer));
+        return absl::OkStatus();
+      });
+  const int exit_code = runner.Run(options.in_flight);
+  PrintTotal(command, options, total, &printer);
   return exit_code;
 }
 

@@ -1,6 +1,6 @@
 #include "client/commands/text_input.h"
 
-#include "client/names.h"
+#include "client/command_line.h"
 
 namespace sru::client {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/flags.h"
-#include "client/commands/line_input.h"
+#include "client/line_input.h"
 #include "client/messages_fwd.h"
 
 namespace sru::client {
@@ -35,7 +35,7 @@ struct TargetFlags {
 struct InputFlags {
   TargetFlags target;
   bool truncate = false;
-  bool skip_empty = false;
+  bool skip_empty = false;  // by the server; a blank line then is a text
   int batch = 32;
 
   // Whether the call has these fields.
@@ -52,8 +52,6 @@ struct InputFlags {
     }
     return request;
   }
-  // A blank line is a text if texts without tokens are skipped by the server.
-  bool skips_blank() const { return !skip_empty; }
 };
 
 }  // namespace sru::client

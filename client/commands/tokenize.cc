@@ -22,20 +22,20 @@ examples:
 
 int Tokenize(const Command& command, const std::vector<std::string>& args) {
   CommonFlags common;
-  TargetFlags target;  // a call without a priority
-  int batch = 32;
+  InputFlags input;  // a call without a priority
+  TargetFlags& target = input.target;
   Flags flags;
   flags.Add("model", &target.model, "name of the model; may be left out when the server has one");
   flags.Add("version", &target.version, {0}, "version of the model; 0 = the latest");
-  flags.Add("batch", &batch, {1}, "texts per call");
+  flags.Add("batch", &input.batch, {1}, "texts per call");
   target.AddUnknownTo(&flags);
   const Start start = Begin(command, args, &flags, &common);
   if (start.client == nullptr) return start.exit_code;
   Printer printer(command, common.json,
                   {{"ID", true}, {"TOKEN"}, {"BEGIN", true}, {"END", true}, {"TEXT"}});
-  LineInput input(start.arguments, /*skips_blank=*/true);
-  TextRunner<v1::TokenizeResponse, v1::Tokenization> runner(
-      command, common, batch, &input, &printer, &v1::TokenizeResponse::tokenizations,
+  using Runner = TextRunner<v1::TokenizeResponse, v1::Tokenization>;
+  Runner runner(
+      command, common, input, start.arguments, &printer, &v1::TokenizeResponse::tokenizations,
       [&](const auto& items) {
         v1::TokenizeRequest request;
         request.set_model(target.model);
@@ -44,25 +44,22 @@ int Tokenize(const Command& command, const std::vector<std::string>& args) {
         for (const LineInput::Item& item : items) request.add_sequences()->set_text(item.text);
         return start.client->Tokenize(request);
       },
-      [&](const LineInput::Item& item, const v1::TokenizeResponse& /*response*/,
-          const v1::Tokenization& result, absl::Duration /*latency*/) {
+      [&](const Runner::Text& text) {
         if (printer.json()) {
-          Json json = {{"line", item.line}, {"text", item.text}};
-          json.update(MessageJson(result));
+          Json json = {{"line", text.item.line}, {"text", text.item.text}};
+          json.update(MessageJson(text.result));
           printer.Object(json);
           return absl::OkStatus();
         }
-        std::string text = OneLine(item.text, kTextColumn);
-        for (const v1::Token& token : result.tokens()) {
+        std::string shown = OneLine(text.item.text, kTextColumn);
+        for (const v1::Token& token : text.result.tokens()) {
           printer.Row({absl::StrCat(token.id()), OneLine(token.text(), kTextColumn),
                        absl::StrCat(token.start_byte()), absl::StrCat(token.end_byte()),
-                       std::exchange(text, "")});
+                       std::exchange(shown, "")});
         }
         return absl::OkStatus();
       });
-  const int exit_code = runner.Run(/*in_flight=*/1);
-  printer.WarnOfUnknownWords();
-  return exit_code;
+  return runner.Run(/*in_flight=*/1);
 }
 
 }  // namespace

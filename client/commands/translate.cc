@@ -3,16 +3,17 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "client/client.h"
+#include "client/command_line.h"
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
 #include "client/commands/text_input.h"
-#include "client/names.h"
 
 namespace sru::client {
 namespace {
@@ -55,8 +56,8 @@ struct TranslateFlags {
   int beam_size = 0;
   int n_best = 1;
   v1::LengthPenalty::Form length_penalty{};
-  std::string alpha;
-  std::string word_penalty;
+  std::optional<float> alpha;
+  std::optional<float> word_penalty;
   int max_new_tokens = 0;
   double max_length_factor = 0;
   std::string prefix;
@@ -64,141 +65,93 @@ struct TranslateFlags {
 };
 
 // Parses a number that may be left out. Not a number is in no range.
-absl::Status ParseNumber(absl::string_view flag, const std::string& text, double low, double high,
-                         double* value) {
-  if (absl::SimpleAtod(text, value) && *value >= low && *value <= high) return absl::OkStatus();
-  return InvalidArgument("--", flag, ": expected ", low, " to ", high, ", found '", text, "'");
+auto NumberFrom(double low, double high) {
+  return [=](absl::string_view flag,
+             absl::string_view text) -> absl::StatusOr<std::optional<float>> {
+    double value = 0;
+    if (text.empty()) return std::nullopt;
+    if (absl::SimpleAtod(text, &value) && value >= low && value <= high) return value;
+    return InvalidArgument("--", flag, ": expected ", low, " to ", high, ", found '", text, "'");
+  };
 }
 
-// Parses what flags name, checks them against each other and makes what all requests have.
+// Checks the flags against each other and makes what all requests have.
 // kInvalidArgument names the flag.
-absl::Status MakeRequest(TranslateFlags* flags, v1::TranslateRequest* request) {
-  if (flags->beam_size > 0 && flags->n_best > flags->beam_size) {
-    return InvalidArgument("--n_best: expected at most --beam_size, ", flags->beam_size, ", found ",
-                           flags->n_best);
+absl::Status MakeRequest(const TranslateFlags& flags, v1::TranslateRequest* request) {
+  if (flags.beam_size > 0 && flags.n_best > flags.beam_size) {
+    return InvalidArgument("--n_best: expected at most --beam_size, ", flags.beam_size, ", found ",
+                           flags.n_best);
   }
-  if (flags->alignment && !flags->common.json) {
+  if (flags.alignment && !flags.common.json) {
     return absl::InvalidArgumentError("--alignment: expected --json, found none");
   }
-  flags->input.target.SetOn(request);
-  request->set_truncate(flags->input.truncate);
-  request->set_beam_size(flags->beam_size);
-  request->set_num_hypotheses(flags->n_best);
-  request->set_max_new_tokens(flags->max_new_tokens);
-  request->set_max_length_factor(static_cast<float>(flags->max_length_factor));
-  request->set_return_alignment(flags->alignment);
-  if (flags->length_penalty != v1::LengthPenalty::FORM_UNSPECIFIED) {
-    request->mutable_length_penalty()->set_form(flags->length_penalty);
+  flags.input.target.SetOn(request);
+  request->set_truncate(flags.input.truncate);
+  request->set_beam_size(flags.beam_size);
+  request->set_num_hypotheses(flags.n_best);
+  request->set_max_new_tokens(flags.max_new_tokens);
+  request->set_max_length_factor(static_cast<float>(flags.max_length_factor));
+  request->set_return_alignment(flags.alignment);
+  if (flags.length_penalty != v1::LengthPenalty::FORM_UNSPECIFIED) {
+    request->mutable_length_penalty()->set_form(flags.length_penalty);
   }
-  if (!flags->alpha.empty()) {
-    double alpha = 0;
-    SRU_RETURN_UNLESS_OK(ParseNumber("alpha", flags->alpha, 0, kMaxAlpha, &alpha));
-    request->mutable_length_penalty()->set_alpha(static_cast<float>(alpha));
-  }
-  if (!flags->word_penalty.empty()) {
-    double penalty = 0;
-    SRU_RETURN_UNLESS_OK(ParseNumber("word_penalty", flags->word_penalty, -kMaxWordPenalty,
-                                     kMaxWordPenalty, &penalty));
-    request->set_word_penalty(static_cast<float>(penalty));
-  }
+  if (flags.alpha) request->mutable_length_penalty()->set_alpha(*flags.alpha);
+  if (flags.word_penalty) request->set_word_penalty(*flags.word_penalty);
   return absl::OkStatus();
 }
 
-v1::TranslateRequest WithTexts(v1::TranslateRequest request, const TranslateFlags& flags,
-                               const std::vector<LineInput::Item>& items) {
-  for (const LineInput::Item& item : items) {
-    request.add_sequences()->set_text(item.text);
-    // An empty text has an empty translation.
-    const bool is_blank = absl::StripAsciiWhitespace(item.text).empty();
-    if (!flags.prefix.empty()) request.add_target_prefixes(is_blank ? "" : flags.prefix);
-  }
-  return request;
+using TranslateRunner = TextRunner<v1::TranslateResponse, v1::Translation>;
+
+// One line, whatever the model has written.
+std::string OneLineOf(const v1::Hypothesis& hypothesis) {
+  static const bool terminal = isatty(STDOUT_FILENO) != 0;
+  std::string text = terminal ? Printable(hypothesis.text()) : hypothesis.text();
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
 }
 
-// The number of rows of a hypothesis's alignment; 0 if it has none.
-int AlignmentRows(const v1::Hypothesis& hypothesis, int source_tokens) {
-  if (source_tokens == 0 || hypothesis.alignment_size() % source_tokens != 0) return 0;
-  return hypothesis.alignment_size() / source_tokens;
+Json TextJson(const TranslateFlags& flags, const TranslateRunner::Text& text) {
+  Json json = text.ToJson();
+  EraseEmpty({"source_tokens"}, &json);
+  const int source_tokens = text.result.token_count();
+  for (int h = 0; h < text.result.hypotheses_size(); ++h) {
+    Json& hypothesis = json["hypotheses"][h];
+    // One list for each token of the hypothesis.
+    const Json values = std::exchange(hypothesis["alignment"], Json::array());
+    const int size = static_cast<int>(values.size());
+    if (source_tokens > 0 && size % source_tokens == 0) {
+      for (auto row = values.begin(); row != values.end(); row += source_tokens) {
+        hypothesis["alignment"].push_back(Json::array_t(row, row + source_tokens));
+      }
+    }
+    EraseEmpty({"hard_alignment", "token_log_probs"}, &hypothesis);
+    if (!flags.alignment) hypothesis.erase("alignment");
+  }
+  return json;
 }
 
-class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
- public:
-  Translator(const Command& command, const TranslateFlags& flags,
-             const v1::TranslateRequest& request, Client* client, LineInput* input,
-             Printer* printer)
-      : TextRunner(
-            command, flags.common, flags.input.batch, input, printer,
-            &v1::TranslateResponse::translations,
-            [=, &flags](const auto& items) {
-              return client->Translate(WithTexts(request, flags, items));
-            },
-            [this](const LineInput::Item& item, const v1::TranslateResponse& response,
-                   const v1::Translation& translation, absl::Duration latency) {
-              Add(item, response, translation, latency);
-              return absl::OkStatus();
-            }),
-        flags_(flags) {}
-
- private:
-  // A line for each text: that of one which could not be translated is empty.
-  bool Fail(const Answer& answer) override {
-    const bool go_on = TextRunner::Fail(answer);
-    if (!printer_->json() && flags_.n_best == 1) std::cout << std::endl;
-    return go_on;
-  }
-
-  // One line, whatever the model has written.
-  static std::string Text(const v1::Hypothesis& hypothesis) {
-    static const bool terminal = isatty(STDOUT_FILENO) != 0;
-    std::string text = terminal ? Printable(hypothesis.text()) : hypothesis.text();
-    std::replace_if(
-        text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    return text;
-  }
-
-  void Add(const LineInput::Item& item, const v1::TranslateResponse& response,
-           const v1::Translation& translation, absl::Duration latency) {
-    if (printer_->json()) {
-      printer_->Object(TextJson(item, response, translation, latency));
-    } else if (flags_.n_best > 1) {
-      for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
-        printer_->Row({absl::StrCat(item.line), Fixed(hypothesis.score(), 4),
-                       Fixed(hypothesis.log_prob(), 4),
-                       absl::StrCat(Text(hypothesis), hypothesis.unfinished() ? " (cut)" : "")});
-      }
-    } else {
-      std::cout << (translation.hypotheses().empty() ? "" : Text(translation.hypotheses(0)))
-                << "\n";
+void Print(const TranslateFlags& flags, const TranslateRunner::Text& text, Printer* printer) {
+  const auto& hypotheses = text.result.hypotheses();
+  if (printer->json()) {
+    printer->Object(TextJson(flags, text));
+  } else if (flags.n_best > 1) {
+    for (const v1::Hypothesis& hypothesis : hypotheses) {
+      printer->Row({absl::StrCat(text.item.line), Fixed(hypothesis.score(), 4),
+                    Fixed(hypothesis.log_prob(), 4),
+                    absl::StrCat(OneLineOf(hypothesis), hypothesis.unfinished() ? " (cut)" : "")});
     }
+  } else {
+    std::cout << (hypotheses.empty() ? "" : OneLineOf(hypotheses[0])) << "\n";
   }
-
-  Json TextJson(const LineInput::Item& item, const v1::TranslateResponse& response,
-                const v1::Translation& translation, absl::Duration latency) const {
-    Json json = ResultJson(item.line, item.text, response, translation, latency);
-    EraseEmpty({"source_tokens"}, &json);
-    const int source_tokens = translation.token_count();
-    for (int h = 0; h < translation.hypotheses_size(); ++h) {
-      Json& hypothesis = json["hypotheses"][h];
-      // One list for each token of the hypothesis.
-      const Json values = std::exchange(hypothesis["alignment"], Json::array());
-      for (int row = 0; row < AlignmentRows(translation.hypotheses(h), source_tokens); ++row) {
-        const auto begin = values.begin() + row * source_tokens;
-        hypothesis["alignment"].push_back(Json::array_t(begin, begin + source_tokens));
-      }
-      EraseEmpty({"hard_alignment", "token_log_probs"}, &hypothesis);
-      if (!flags_.alignment) hypothesis.erase("alignment");
-    }
-    return json;
-  }
-
-  const TranslateFlags& flags_;
-};
+}
 
 int Translate(const Command& command, const std::vector<std::string>& args) {
   TranslateFlags options;
   // A translation takes a step for each of its tokens, and calls wait for each other's.
   options.common.connect.deadline = absl::Minutes(1);
   options.input.batch = 16;
+  options.input.skip_empty = true;  // an empty line stays an empty line
   Flags flags;
   flags.Add("beam_size", &options.beam_size, {0, kMaxBeam},
             "hypotheses that are kept at each step, up to 64; 1 = greedy, 0 = the model's own");
@@ -208,10 +161,11 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
       "length_penalty", &options.length_penalty, NamedValues<v1::LengthPenalty::Form>(),
       "how translations of different length are compared: gnmt, power or none; without it "
       "as the model says");
-  flags.Add("alpha", &options.alpha,
-            "strength of the length penalty, 0 to 10; without it the model's own");
-  flags.Add("word_penalty", &options.word_penalty,
-            "what each token takes from the score, -100 to 100; without it the model's own");
+  flags.AddParsed("alpha", &options.alpha, "", NumberFrom(0, kMaxAlpha),
+                  "strength of the length penalty, 0 to 10; without it the model's own");
+  flags.AddParsed("word_penalty", &options.word_penalty, "",
+                  NumberFrom(-kMaxWordPenalty, kMaxWordPenalty),
+                  "what each token takes from the score, -100 to 100; without it the model's own");
   flags.Add("max_new_tokens", &options.max_new_tokens, {0},
             "most tokens of a translation; 0 = the model's own");
   flags.Add("max_length_factor", &options.max_length_factor, {0, kMaxLengthFactor},
@@ -223,7 +177,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   options.input.AddTo(&flags, /*can_truncate=*/true, /*can_skip_empty=*/false);
   v1::TranslateRequest request;
   const Start start = Begin(command, args, &flags, &options.common,
-                            [&](const auto& /*texts*/) { return MakeRequest(&options, &request); });
+                            [&](const auto& /*texts*/) { return MakeRequest(options, &request); });
   if (start.client == nullptr) return start.exit_code;
 
   std::vector<TextTable::Column> columns;
@@ -231,11 +185,30 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
     columns = {{"TEXT", true}, {"SCORE", true}, {"LOG-PROB", true}, {"TRANSLATION"}};
   }
   Printer printer(command, options.common.json, std::move(columns));
-  LineInput input(start.arguments, /*skips_blank=*/false);
-  Translator translator(command, options, request, start.client.get(), &input, &printer);
-  const int exit_code = translator.Run(options.in_flight);
-  printer.WarnOfUnknownWords();
-  return exit_code;
+  TranslateRunner translator(
+      command, options.common, options.input, start.arguments, &printer,
+      &v1::TranslateResponse::translations,
+      [&](const auto& items) {
+        v1::TranslateRequest with_texts = request;
+        for (const LineInput::Item& item : items) {
+          with_texts.add_sequences()->set_text(item.text);
+          // An empty text has an empty translation.
+          const bool is_blank = absl::StripAsciiWhitespace(item.text).empty();
+          if (!options.prefix.empty()) {
+            with_texts.add_target_prefixes(is_blank ? "" : options.prefix);
+          }
+        }
+        return start.client->Translate(with_texts);
+      },
+      [&](const TranslateRunner::Text& text) {
+        Print(options, text, &printer);
+        return absl::OkStatus();
+      },
+      // A line for each text: that of one which could not be translated is empty.
+      [&] {
+        if (!printer.json() && options.n_best == 1) std::cout << std::endl;
+      });
+  return translator.Run(options.in_flight);
 }
 
 }  // namespace

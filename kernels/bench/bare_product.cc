@@ -51,41 +51,34 @@ memory::data_type TypeOf(DataType dtype) {
 
 }  // namespace
 
-BareProduct::BareProduct(DataType dtype, int rows, int k, int n)
-    : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), k_(k), n_(n) {
+BareProducts::BareProducts(DataType dtype, const std::vector<ProductSize>& sizes)
+    : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
   omp_set_num_threads(1);
   const memory::data_type type = TypeOf(dtype);
-  const memory::desc x = RowMajor(rows, k, type);
-  const memory::desc y = RowMajor(rows, n, memory::data_type::f32);
-  description_ = Describe(engine_, x, memory::desc({k, n}, type, memory::format_tag::any), y);
-  primitive_ = dnnl::matmul(description_);
-  arguments_ = {{DNNL_ARG_SRC, Random(engine_, stream_, x, rows, k)},
-                {DNNL_ARG_WEIGHTS, Random(engine_, stream_, description_.weights_desc(), k, n)},
-                {DNNL_ARG_DST, memory(y, engine_)}};
-}
-
-BareProduct::BareProduct(const BareProduct* other) : BareProduct(*other) {
-  arguments_[DNNL_ARG_WEIGHTS] = Random(engine_, stream_, description_.weights_desc(), k_, n_);
-}
-
-BareProductList::BareProductList(DataType dtype, const std::vector<ProductSize>& sizes) {
-  std::map<std::tuple<int, int, int>, const BareProduct*> first_of_shape;  // by rows, k, n
+  std::map<std::tuple<int, int, int>, Product> of_shape;  // by rows, k, n; without weights
   for (const auto& [rows, k, n] : sizes) {
-    const BareProduct*& first = first_of_shape[{rows, k, n}];
-    products_.push_back(first == nullptr ? std::make_unique<BareProduct>(dtype, rows, k, n)
-                                         : std::make_unique<BareProduct>(first));
-    first = products_.back().get();
+    const memory::desc x = RowMajor(rows, k, type);
+    const memory::desc y = RowMajor(rows, n, memory::data_type::f32);
+    const auto description =
+        Describe(engine_, x, memory::desc({k, n}, type, memory::format_tag::any), y);
+    const auto [shape, is_new] = of_shape.try_emplace({rows, k, n});
+    if (is_new) {
+      shape->second = {dnnl::matmul(description),
+                       {{DNNL_ARG_SRC, Random(engine_, stream_, x, rows, k)},
+                        {DNNL_ARG_DST, memory(y, engine_)}}};
+    }
+    products_.push_back(shape->second);
+    products_.back().arguments[DNNL_ARG_WEIGHTS] =
+        Random(engine_, stream_, description.weights_desc(), k, n);
   }
 }
 
-void BareProductList::Run() {
-  for (const auto& product : products_) product->Run();
-}
-
-void BareProduct::Run() {
+void BareProducts::Run() {
   omp_set_num_threads(1);
-  primitive_.execute(stream_, arguments_);
-  stream_.wait();
+  for (const Product& product : products_) {
+    product.primitive.execute(stream_, product.arguments);
+    stream_.wait();
+  }
 }
 
 }  // namespace sru::kernels

@@ -5,7 +5,6 @@
 #define SRU_KERNELS_BENCH_BARE_PRODUCT_H_
 
 #include <dnnl.hpp>
-#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -14,36 +13,25 @@
 
 namespace sru::kernels {
 
-class BareProduct {
+// All products of a model, one after the other. Those of equal shapes have weights of their own and
+// share x and y, to save memory.
+class BareProducts {
  public:
   // Random values. x and w are stored as `dtype`, y always as float32, which is what a scan reads.
   // Throws dnnl::error and std::bad_alloc, as does Run().
-  BareProduct(DataType dtype, int rows, int k, int n);
-  // The shape of `other` with weights of its own; x and y are those of `other`, to save memory.
-  explicit BareProduct(const BareProduct* other);
+  BareProducts(DataType dtype, const std::vector<ProductSize>& sizes);
 
   void Run();
 
  private:
+  struct Product {
+    dnnl::matmul primitive;
+    std::unordered_map<int, dnnl::memory> arguments;
+  };
+
   dnnl::engine engine_;
   dnnl::stream stream_;
-  dnnl::matmul::primitive_desc description_;
-  dnnl::matmul primitive_;
-  std::unordered_map<int, dnnl::memory> arguments_;
-  int k_;
-  int n_;
-};
-
-// All products of a model, one after the other. Those of equal shapes have weights of their own and
-// share x and y.
-class BareProductList {
- public:
-  // Throws as BareProduct.
-  BareProductList(DataType dtype, const std::vector<ProductSize>& sizes);
-  void Run();
-
- private:
-  std::vector<std::unique_ptr<BareProduct>> products_;
+  std::vector<Product> products_;
 };
 
 }  // namespace sru::kernels

@@ -13,8 +13,9 @@
 //                          and cudaProfilerStop(), without a graph, for ncu --profile-from-start
 //                          off
 //   gpu_bench predict      Predict with one block for each row, and with a cluster of blocks
-//   gpu_bench products     each product of the paper's systems by our kernel and by the library's
-//                          (gpu_products.h)
+//   gpu_bench products     each product of a decode step of the paper's systems, with weights from
+//                          memory: our kernel, whether it has the bits of the reference
+//                          (product_plan.h), the library's fastest with these bits and with any
 //   gpu_bench fused        forward passes of 2 to 8 bfloat16 layers with and without a kernel for
 //                          each layer
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
@@ -29,6 +30,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +47,6 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/bench/gpu_products.h"
 #include "kernels/bench/measure.h"
 #include "kernels/bench/system_case.h"
 #include "kernels/cuda/device/gpu.h"
@@ -53,11 +54,11 @@
 #include "kernels/cuda/kernels/launch.h"
 #include "kernels/cuda/kernels/predict_shape.h"
 #include "kernels/cuda/kernels/scan_shape.h"
+#include "kernels/cuda/kernels/storage_type.h"
 #include "kernels/cuda/stack/cuda_workspace.h"
-#include "kernels/cuda/stack/forward.h"
 #include "kernels/cuda/stack/packed_stack.h"
 #include "kernels/cuda/stack/product_plan.h"
-#include "kernels/cuda/stack/token_table.h"
+#include "kernels/cuda/stack/stack_on_device.h"
 #include "kernels/testing/random_stack.h"
 
 namespace sru::kernels::cuda {
@@ -113,18 +114,13 @@ struct Work {
   std::function<void()> enqueue;
 };
 
+// Lives as long as the program, and so do its events.
 class Timer {
  public:
   Timer() {
     Check(cudaEventCreate(&begin_));
     Check(cudaEventCreate(&end_));
   }
-  ~Timer() {
-    (void)cudaEventDestroy(begin_);
-    (void)cudaEventDestroy(end_);
-  }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
 
   // Microseconds of the work, repeated so often in a row that it takes about kTimedSeconds.
   double Microseconds(const Work& work) {
@@ -271,9 +267,8 @@ void RunScan(Bench& bench) {
 // A stack with random weights, its workspace and a batch of equal lengths on the device.
 class Forward {
  public:
-  // `token_table_bytes` as in BackendOptions.
   Forward(const std::shared_ptr<Gpu>& gpu, const StackOptions& options, const StackType& type,
-          int length, int batch, uint32_t outputs, size_t token_table_bytes)
+          int length, int batch, uint32_t outputs)
       : random_(options, 1) {
     PackOptions pack;
     pack.dtype = type.dtype;
@@ -281,14 +276,12 @@ class Forward {
     stack_ = std::make_unique<PackedStack>(random_.spec(), pack);
     std::unique_ptr<Stream> stream;
     Check(gpu->device().CreateStream(nullptr, &stream));
-    Check(DeviceStack::Create(stack_->tensors, gpu, *stream, &weights_));
-    Check(ProductPlans::Create(*stack_, *weights_, gpu, &plans_));
-    Check(TokenTable::Create(*stack_, *weights_, *plans_, gpu, token_table_bytes, &table_));
+    Check(StackOnDevice::Create(*stack_, gpu, *stream, &on_device_));
     WorkspaceLimits limits;
     limits.max_tokens = length * batch;
     limits.max_sequences = batch;
     limits.states = false;
-    Check(CudaWorkspace::Create(*stack_, gpu, *plans_, limits, &workspace_));
+    Check(CudaWorkspace::Create(*stack_, gpu, *on_device_.plans, limits, &workspace_));
 
     bucket_.tokens = workspace_->token_buckets()[workspace_->TokenBucketIndex(limits.max_tokens)];
     bucket_.sequences = SequenceBucket(batch, batch);
@@ -297,9 +290,11 @@ class Forward {
     WriteInput(length, batch);
     Copy();
     Check(workspace_->stream->Wait());
-    Check(workspace_->stream->Record(
-        [this] { return EnqueueForward(*stack_, *weights_, table_.get(), bucket_, *workspace_); },
-        &graph_));
+    const auto enqueue = [this] {
+      return EnqueueForward(*stack_, *on_device_.weights, on_device_.token_table->Use(), bucket_,
+                            *workspace_);
+    };
+    Check(workspace_->stream->Record(enqueue, &graph_));
     Launch();
     Check(workspace_->stream->Wait());
   }
@@ -349,9 +344,7 @@ class Forward {
 
   const RandomStack random_;
   std::unique_ptr<PackedStack> stack_;
-  std::unique_ptr<DeviceStack> weights_;
-  std::unique_ptr<ProductPlans> plans_;
-  std::unique_ptr<TokenTable> table_;
+  StackOnDevice on_device_;
   std::unique_ptr<CudaWorkspace> workspace_;
   Bucket bucket_;
   size_t input_bytes_ = 0;
@@ -368,8 +361,7 @@ std::unique_ptr<Forward> Layers(const Bench& bench, int layers, int input, int h
   options.directions = directions;
   options.vocabulary_size = 0;
   options.num_labels = 0;
-  return std::make_unique<Forward>(bench.gpu, options, type, length, batch, Bucket::kTokenVectors,
-                                   /*token_table_bytes=*/0);
+  return std::make_unique<Forward>(bench.gpu, options, type, length, batch, Bucket::kTokenVectors);
 }
 
 void RunInteractive(Bench& bench) {
@@ -424,8 +416,7 @@ void RunClassify(Bench& bench) {
   options.vocabulary_size = 8759;
   options.num_labels = 6;
   for (const StackType& type : kStackTypes) {
-    Forward question(bench.gpu, options, type, /*length=*/10, /*batch=*/1, Bucket::kLabels,
-                     BackendOptions().cuda_token_table_bytes);
+    Forward question(bench.gpu, options, type, /*length=*/10, /*batch=*/1, Bucket::kLabels);
     std::printf("{\"type\": \"%s\", \"gpu_and_copy_us\": %.2f}\n", type.name,
                 bench.timer.Medians({question.Pass(/*with_copy=*/true)})[0]);
   }
@@ -550,12 +541,12 @@ void RunPredict(Bench& bench) {
     const auto logits = ToDevice(values);
     const auto targets = ToDevice(std::vector<int32_t>(kMostRows, -1));
     const Memory log_prob(kMostRows * sizeof(float));
-    const Memory candidates(kMostRows * kCandidates * sizeof(PredictCandidate));
-    const Memory picked(kMostRows * sizeof(PredictCandidate));
+    const Memory candidates(kMostRows * kCandidates * sizeof(Candidate));
+    const Memory picked(kMostRows * sizeof(Candidate));
     const struct {
       const char* name;
       int count;
-      PickSampling sampling;  // nothing is picked if the temperature is below 0
+      Sampling sampling;  // nothing is picked if the temperature is below 0
     } questions[] = {
         {"5 candidates", kCandidates, {-1, 0, 1, 0, 0}},
         {"most probable symbol", 0, {0, 0, 1, 0, 0}},
@@ -564,10 +555,10 @@ void RunPredict(Bench& bench) {
     };
     for (const auto& question : questions) {
       const auto counts = ToDevice(std::vector<int32_t>(kMostRows, question.count));
-      const auto sampling = ToDevice(std::vector<PickSampling>(kMostRows, question.sampling));
+      const auto sampling = ToDevice(std::vector<Sampling>(kMostRows, question.sampling));
       for (const int rows : {1, 5, 16, kMostRows}) {
         const auto header = ToDevice(std::vector<PredictHeader>{
-            {{rows, {}}, question.count, 0, candidates.as<PredictCandidate>()}});
+            {{rows, {}}, question.count, 0, candidates.as<Candidate>()}});
         PredictArgs args{};
         args.header = header->as<PredictHeader>();
         args.max_rows = rows;
@@ -576,8 +567,8 @@ void RunPredict(Bench& bench) {
         args.targets = targets->as<int32_t>();
         args.counts = counts->as<int32_t>();
         args.log_prob = log_prob.as<float>();
-        args.picked = picked.as<PredictCandidate>();
-        if (question.sampling.temperature >= 0) args.sampling = sampling->as<PickSampling>();
+        args.picked = picked.as<Candidate>();
+        if (question.sampling.temperature >= 0) args.sampling = sampling->as<Sampling>();
         const auto launch = [&](const OperationLimits& limits) {
           return Work{bench.stream,
                       [&] { Check(LaunchOperation(args, limits, LaunchStream{bench.stream})); }};
@@ -593,6 +584,89 @@ void RunPredict(Bench& bench) {
   }
 }
 
+// Products ----------------------------------------------------------------------------------------
+
+std::unique_ptr<Memory> RandomValues(DataType dtype, size_t size) {
+  return WithStorageType(dtype, [&](auto type) {
+    using T = decltype(type);
+    std::mt19937 random(static_cast<unsigned>(size));
+    std::vector<T> values(size);
+    for (T& value : values) value = FromFloat<T>(static_cast<float>(random()) * 0x1p-31f - 1.0f);
+    return ToDevice(values);
+  });
+}
+
+void PrintProducts(const std::shared_ptr<Gpu>& gpu, Stream& stream, const ProductShape& shape) {
+  constexpr size_t kCandidates = 8;
+  constexpr int kMostRows = kReferenceRows;
+  const size_t result_bytes = shape.n * ValueBytes(shape.result_dtype());  // of a row
+  const auto x = RandomValues(shape.dtype, size_t{kMostRows} * shape.k);
+  const auto weights = RandomValues(shape.dtype, size_t{1} * shape.n * shape.k);
+  const Memory y(kMostRows * result_bytes);
+  const size_t cache_bytes = gpu->device().cache_bytes();
+  const Memory evicting(cache_bytes);
+  Check(cudaDeviceSynchronize());  // memory was filled on the default stream
+  std::unique_ptr<ProductPlans> plans;
+  Check(ProductPlans::Create({{shape, weights->as(), {}}}, gpu, &plans));
+  PackedProduct product;
+  product.shape = 0;
+  const ProductAlgorithm reference = plans->reference(product);
+  // Microseconds, or NAN where the algorithm refuses the shape.
+  const auto time = [&](const ProductAlgorithm& algorithm, int rows) {
+    double seconds = NAN;
+    const Status status = stream.TimeProduct(shape, algorithm, rows, x->as(), weights->as(), y.as(),
+                                             {evicting.as(), cache_bytes}, &seconds);
+    return status.ok() ? seconds * 1e6 : NAN;
+  };
+  // The results, or none there.
+  const auto results = [&](const ProductAlgorithm& algorithm, int rows) {
+    std::vector<uint8_t> values(rows * result_bytes);
+    const Status status = RunWork(stream, [&]() -> Status {
+      SRU_RETURN_IF_ERROR(stream.Multiply(shape, algorithm, rows, x->as(), weights->as(), y.as()));
+      return stream.CopyToHost(values.data(), y.as(), values.size());
+    });
+    if (!status.ok()) values.clear();
+    return values;
+  };
+  for (const int rows : {16, 32, 48, 64, 128, 160, kMostRows}) {
+    const std::vector<uint8_t> expected = results(reference, rows);
+    std::vector<ProductAlgorithm> library;
+    Check(gpu->device().ProductCandidates(shape, rows, kCandidates, &library));
+    library.push_back(reference);
+    double fastest = HUGE_VAL;
+    double any = HUGE_VAL;
+    for (const ProductAlgorithm& algorithm : library) {
+      const double us = time(algorithm, rows);
+      any = std::fmin(any, us);
+      if (results(algorithm, rows) == expected) fastest = std::fmin(fastest, us);
+    }
+    const ProductAlgorithm own = {true, {}};
+    const bool same = results(own, rows) == expected;
+    std::printf(
+        "{\"k\": %d, \"n\": %d, \"dtype\": \"%s\", \"result\": \"%s\", \"rows\": %d, "
+        "\"own_us\": %.2f, \"same_bits\": %s, \"library_us\": %.2f, \"any_bits_us\": %.2f}\n",
+        shape.k, shape.n, DataTypeName(shape.dtype), DataTypeName(shape.result_dtype()), rows,
+        time(own, rows), same ? "true" : "false", fastest, any);
+    std::fflush(stdout);
+  }
+}
+
+void RunProducts(Bench& bench) {
+  GpuStream stream;
+  Check(GpuStream::Create(bench.gpu, &stream));
+  // The translator's, its vocabulary, the language model's, a reader's layer and a classifier's.
+  const std::pair<int, int> shapes[] = {{512, 1536}, {512, 512},   {512, 8192},
+                                        {2048, 512}, {512, 32000}, {512, 6144},
+                                        {2048, 256}, {256, 1024},  {128, 384}};
+  for (const auto& [k, n] : shapes) {
+    for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+      // The vocabulary's logits are float32, as is what follows layers of a program.
+      const bool float32_result = n == 32000 || n == 256;
+      PrintProducts(bench.gpu, *stream, {k, n, dtype, float32_result});
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::pair<const char*, std::function<void(Bench&)>> commands[] = {
@@ -600,7 +674,7 @@ int Main(int argc, char** argv) {
       {"classify", RunClassify},
       {"systems", RunSystems},
       {"predict", RunPredict},
-      {"products", [](Bench& bench) { Check(PrintProducts(bench.gpu)); }},
+      {"products", RunProducts},
       {"fused", RunFused},
       {"step", [&](Bench&) { RunStep(words[1], words[2], std::atoi(words[3].c_str())); }},
       {"interactive", RunInteractive},

@@ -8,16 +8,16 @@
 //                                     with PyTorch
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/bench/bare_product.h"
 #include "kernels/bench/measure.h"
+#include "kernels/bench/stack_run.h"
 #include "kernels/bench/system_case.h"
 #include "kernels/testing/random_stack.h"
 
@@ -49,45 +49,28 @@ struct Shape {
 // Random layers, compiled, and a batch of random features.
 class Layers {
  public:
-  explicit Layers(const Shape& shape)
-      : stack_(shape.options, 1),
-        random_(stack_.spec(), std::vector<int>(shape.batch, shape.length),
-                /*initial_state=*/false, 2),
-        batch_(random_.view()),
-        wanted_(shape.batch) {
-    const size_t width = stack_.spec().output_size();
-    h_.resize(width * shape.batch * shape.length);
-    for (int b = 0; b < shape.batch; ++b) {
-      wanted_[b].token_vectors = &h_[batch_.offsets[b] * width];
-    }
+  explicit Layers(const Shape& shape) : stack_(shape.options, 1) {
     BackendOptions hardware;
     hardware.cpu_threads = 1;  // as the products
     CompileOptions compile;
     compile.dtype = shape.dtype;
     status_ = CreateBackend("cpu", hardware, &backend_);
     if (status_.ok()) status_ = backend_->Compile(stack_.spec(), compile, &executable_);
-    if (status_.ok()) {
-      status_ =
-          executable_->CreateWorkspace({shape.batch * shape.length, shape.batch}, &workspace_);
-    }
+    if (status_.ok()) run_.emplace(stack_.spec(), *executable_, shape.length, shape.batch);
   }
 
   // The first error of all.
-  const Status& status() const { return status_; }
+  const Status& status() const { return run_.has_value() ? run_->status() : status_; }
   void Run() {
-    if (status_.ok()) status_ = executable_->Run(batch_, wanted_.data(), *workspace_);
+    if (run_.has_value()) run_->Run();
   }
 
  private:
   const testing::RandomStack stack_;
-  const testing::RandomBatch random_;
-  const RaggedBatch batch_;
-  std::vector<float> h_;
-  std::vector<SequenceOutput> wanted_;
+  Status status_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Executable> executable_;
-  std::unique_ptr<Workspace> workspace_;
-  Status status_;
+  std::optional<StackRun> run_;
 };
 
 void BM_Layers(benchmark::State& state) {
@@ -100,8 +83,8 @@ void BM_Layers(benchmark::State& state) {
 
 void BM_LayerProducts(benchmark::State& state) {
   const Shape shape(state);
-  BareProductList products(shape.dtype, ProductsOf(shape.batch * shape.length,
-                                                   testing::RandomStack(shape.options, 1).spec()));
+  BareProducts products(shape.dtype, ProductsOf(shape.batch * shape.length,
+                                                testing::RandomStack(shape.options, 1).spec()));
   for (auto _ : state) products.Run();
 }
 

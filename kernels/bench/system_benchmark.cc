@@ -26,7 +26,7 @@ void BM_Run(benchmark::State& state) {
 template <Case make(const benchmark::State&)>
 void BM_Products(benchmark::State& state) {
   const Case c = make(state);
-  BareProductList products(c.dtype, ProductsOf(c));
+  BareProducts products(c.dtype, ProductsOf(c));
   for (auto _ : state) products.Run();
 }
 

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <numeric>
 #include <variant>
 
 #include "kernels/bench/measure.h"
 
 namespace sru::kernels {
 namespace {
-
-using Slots = std::vector<StateArena::Slot>;
 
 std::vector<int> Equal(int count, int length) { return std::vector<int>(count, length); }
 
@@ -20,16 +18,11 @@ testing::ProgramData DataOf(const Case& c, const Batch& batch) {
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const InputSpec& input = program.inputs[i];
     std::vector<int32_t>& ids = data.ids[i];
-    const auto ends_with = [&](const std::string& end) {
-      return input.name.size() >= end.size() &&
-             input.name.compare(input.name.size() - end.size(), end.size(), end) == 0;
-    };
-    if (ends_with("_counts")) ids.assign(ids.size(), c.candidates);
-    if (ends_with("_targets")) ids.assign(ids.size(), -1);
-    if (input.type == InputType::kMap) {
-      for (size_t b = 0; b < ids.size(); ++b) ids[b] = static_cast<int32_t>(b);
-    }
-    for (Sampling& row : data.sampling[i]) row = Sampling();  // greedy
+    const auto has = [&](const char* part) { return input.name.find(part) != std::string::npos; };
+    if (has("_counts")) ids.assign(ids.size(), c.candidates);
+    if (has("_targets")) ids.assign(ids.size(), -1);
+    if (input.type == InputType::kMap) std::iota(ids.begin(), ids.end(), 0);
+    data.sampling[i].assign(data.sampling[i].size(), Sampling());  // greedy
   }
   return data;
 }
@@ -69,14 +62,10 @@ Case LanguageModelStep(const std::shared_ptr<const testing::RandomLanguageModel>
 }
 
 std::shared_ptr<const testing::RandomTranslator> Translator(bool paper) {
-  testing::TranslatorSizes sizes;
-  sizes.vocabulary_size = paper ? 32000 : 6000;
-  sizes.width = paper ? 512 : 128;
-  sizes.heads = paper ? 8 : 4;
-  sizes.hidden_size = paper ? 2048 : 512;
-  sizes.layers = paper ? 5 : 3;
-  sizes.max_candidates = 64;
-  return std::make_shared<testing::RandomTranslator>(sizes);
+  // Vocabulary, width, heads, hidden size, layers, candidates.
+  const testing::TranslatorSizes sizes[] = {{6000, 128, 4, 512, 3, 64},
+                                            {32000, 512, 8, 2048, 5, 64}};
+  return std::make_shared<testing::RandomTranslator>(sizes[paper ? 1 : 0]);
 }
 
 Case TranslatorEncode(const std::shared_ptr<const testing::RandomTranslator>& model, DataType dtype,
@@ -99,12 +88,8 @@ Case TranslatorStep(const std::shared_ptr<const testing::RandomTranslator>& mode
 }
 
 std::shared_ptr<const testing::RandomReader> Reader() {
-  testing::ReaderSizes sizes;
-  sizes.vocabulary_size = 20000;
-  sizes.width = 300;
-  sizes.hidden_size = 128;
-  sizes.layers = 3;
-  return std::make_shared<testing::RandomReader>(sizes);
+  // Vocabulary, width, hidden size, layers.
+  return std::make_shared<testing::RandomReader>(testing::ReaderSizes{20000, 300, 128, 3});
 }
 
 Case ReaderBatch(const std::shared_ptr<const testing::RandomReader>& model, DataType dtype,
@@ -163,46 +148,34 @@ Model::Model(const std::vector<Case>& cases, Backend* backend) {
   if (status_.ok()) Note(executable_->CreateArena(arena, &arena_));
 }
 
-// A batch of random inputs, and room for the outputs that are asked for.
+// A batch of random inputs, and room for its slots and for the outputs that are asked for.
 struct System::Memory {
   Memory(const Case& c, const Batch& batch, const std::vector<std::string>& asked)
-      : data(DataOf(c, batch)) {
+      : data(DataOf(c, batch)), slots(SlotsOf(batch)), views(c.program->program, data, slots) {
     const Program& program = c.program->program;
     ProgramShape shape;
     (void)Validate(program, &shape);
-    offsets.resize(program.axes.size());
-    for (size_t a = 0; a < program.axes.size(); ++a) {
-      const auto axis = static_cast<AxisId>(a);
-      offsets[a] = data.Offsets(program, axis);
-      AxisBatch& given = axes.emplace_back();
-      given.num_sequences = data.num_sequences(program, axis);
-      given.offsets = offsets[a].data();
-    }
-    for (size_t i = 0; i < program.inputs.size(); ++i) {
-      InputBatch& input = inputs.emplace_back();
-      if (!data.ids[i].empty()) input.ids = data.ids[i].data();
-      if (!data.features[i].empty()) input.values = data.features[i].data();
-      if (!data.sampling[i].empty()) input.sampling = data.sampling[i].data();
-    }
     for (const OutputSpec& output : program.outputs) {
       OutputBatch& given = outputs.emplace_back();
       if (std::find(asked.begin(), asked.end(), output.name) == asked.end()) continue;
-      const ValueSpec& value = shape.values[output.value];
-      const size_t rows = data.num_rows(program, value.axis);
-      if (output.type == OutputType::kRows) {
-        given.values = values.emplace_back(rows * value.width).data();
-        continue;
+      const size_t size = testing::OutputSize(program, shape, data, output);
+      if (testing::HasCandidates(output)) {
+        given.candidates = candidates.emplace_back(size).data();
+      } else {
+        given.values = values.emplace_back(size).data();
       }
-      const auto& predict = std::get<ops::Predict>(program.operations[output.value]);
-      const int each = output.type == OutputType::kPicked ? 1 : predict.max_candidates;
-      given.candidates = candidates.emplace_back(rows * each).data();
     }
   }
 
+  static testing::Slots SlotsOf(const Batch& batch) {
+    testing::Slots slots(batch.lengths.size());
+    if (batch.axis != kNone) slots[batch.axis].resize(batch.lengths[batch.axis].size());
+    return slots;
+  }
+
   const testing::ProgramData data;
-  std::vector<std::vector<int32_t>> offsets;       // [axis]
-  std::vector<AxisBatch> axes;                     // [axis]
-  std::vector<InputBatch> inputs;                  // [input]
+  testing::Slots slots;
+  const testing::BatchViews views;
   std::vector<std::vector<float>> values;          // of the outputs that are rows
   std::vector<std::vector<Candidate>> candidates;  // of the other ones
   std::vector<OutputBatch> outputs;                // [output]
@@ -212,12 +185,13 @@ System::System(const Case& c, Model* model) : case_(c), model_(model) {
   if (!model->status().ok()) return;
   memory_ = std::make_unique<Memory>(c, c.measured, c.outputs);
   for (const Batch& before : c.before) {
-    if (started_.empty()) {
-      started_.resize(before.lengths[before.axis].size());
-      for (StateArena::Slot& slot : started_) model->Note(model->arena_->Allocate(&slot));
-    }
     Memory memory(c, before, {});
-    memory.axes[before.axis].slots = started_.data();
+    std::vector<StateArena::Slot>& slots = memory.slots[before.axis];
+    if (started_.empty()) {
+      for (StateArena::Slot& slot : slots) model->Note(model->arena_->Allocate(&slot));
+      started_ = slots;
+    }
+    std::copy(started_.begin(), started_.end(), slots.begin());
     Run(&memory);
   }
 }
@@ -227,25 +201,23 @@ System::~System() {
 }
 
 void System::Run(Memory* memory) {
-  ProgramBatch batch;
-  batch.axes = memory->axes.data();
-  batch.inputs = memory->inputs.data();
-  batch.arena = model_->arena_.get();
   if (!model_->status().ok()) return;
-  model_->Note(model_->executable_->Run(batch, memory->outputs.data(), *model_->workspace_));
+  model_->Note(model_->executable_->Run(memory->views.batch(model_->arena_.get()),
+                                        memory->outputs.data(), *model_->workspace_));
 }
 
 double System::Run() {
   if (!model_->status().ok()) return 0;
-  const AxisId axis = case_.measured.axis;
-  Slots slots(axis == kNone ? 0 : case_.measured.lengths[axis].size());
-  for (size_t i = 0; i < slots.size(); ++i) {
-    model_->Note(started_.empty() ? model_->arena_->Allocate(&slots[i])
-                                  : model_->arena_->Copy(started_[i / case_.copies], &slots[i]));
+  for (std::vector<StateArena::Slot>& slots : memory_->slots) {
+    for (size_t i = 0; i < slots.size(); ++i) {
+      model_->Note(started_.empty() ? model_->arena_->Allocate(&slots[i])
+                                    : model_->arena_->Copy(started_[i / case_.copies], &slots[i]));
+    }
   }
-  if (axis != kNone) memory_->axes[axis].slots = slots.data();
   const double us = Microseconds([&] { Run(memory_.get()); });
-  for (const StateArena::Slot slot : slots) model_->arena_->Free(slot);
+  for (const std::vector<StateArena::Slot>& slots : memory_->slots) {
+    for (const StateArena::Slot slot : slots) model_->arena_->Free(slot);
+  }
   return us;
 }
 

@@ -12,7 +12,6 @@
 #include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/cpu/programs/cpu_program.h"
 #include "kernels/cpu/stacks/batch_run.h"
-#include "kernels/cpu/stacks/cpu_workspace.h"
 #include "kernels/cpu/stacks/packed_stack.h"
 #include "kernels/cpu/stacks/tile_run.h"
 #include "kernels/cpu/stacks/tile_stack.h"

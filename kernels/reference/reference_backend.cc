@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/out_of_memory.h"
-#include "kernels/reference/layer.h"
-#include "kernels/reference/matrix.h"
+#include "kernels/reference/equations.h"
 #include "kernels/reference/reference_program.h"
 #include "kernels/reference/storage.h"
+#include "kernels/status.h"
 
 namespace sru::kernels {
 namespace {

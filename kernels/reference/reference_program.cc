@@ -11,9 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/out_of_memory.h"
-#include "kernels/reference/layer.h"
-#include "kernels/reference/matrix.h"
+#include "kernels/reference/equations.h"
+#include "kernels/status.h"
 
 namespace sru::kernels::reference {
 namespace {
@@ -96,7 +95,9 @@ class Evaluation {
         users_(BatchUsers(program, batch, outputs)) {}
 
   Status Run() {
-    SRU_RETURN_IF_ERROR(BeginRuns());
+    std::vector<int> rows_added;
+    SRU_RETURN_IF_ERROR(
+        BeginStates(program_, shape_, limits_, batch_, outputs_, &rows_added, &states_));
     for (size_t i = 0; i < program_.operations.size(); ++i) {
       current_ = static_cast<ValueId>(i);
       values_.emplace_back(0, 0);
@@ -110,36 +111,11 @@ class Evaluation {
       const Matrix& y = values_[program_.outputs[i].value];
       CopyRow(y.values.data(), static_cast<int>(y.values.size()), outputs_[i].values);
     }
-    for (AxisState& state : states_) {
-      if (state.has_slots) state.run.Commit();
-    }
+    for (StateArena::Run& run : states_) run.Commit();
     return OkStatus();
   }
 
  private:
-  struct AxisState {
-    bool has_slots = false;
-    StateArena::Run run;
-  };
-
-  // The slots of every axis that has some.
-  Status BeginRuns() {
-    states_.resize(program_.axes.size());
-    for (size_t i = 0; i < program_.axes.size(); ++i) {
-      const auto axis = static_cast<AxisId>(i);
-      if ((users_ & ProgramShape::StateBit(axis)) == 0) continue;
-      const AxisBatch& given = batch_.axes[i];
-      std::vector<int> rows_added;
-      for (int b = 0; b < given.num_sequences; ++b) rows_added.push_back(Rows(axis, b).size());
-      SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(given.slots, rows_added.data(),
-                                                 given.num_sequences, axis, &states_[i].run));
-      states_[i].has_slots = true;
-      SRU_RETURN_IF_ERROR(
-          ValidateStates(program_, shape_, limits_, batch_, outputs_, axis, states_[i].run));
-    }
-    return OkStatus();
-  }
-
   int num_sequences(AxisId axis) const {
     const AxisId of = program_.axes[axis].sequences_of;
     return batch_.axes[of == kNone ? axis : of].num_sequences;
@@ -160,7 +136,8 @@ class Evaluation {
   AxisId axis() const { return shape_.values[current_].axis; }
   Matrix Zeros() const { return Matrix(num_rows(axis()), shape_.values[current_].width); }
   bool HasSlot(AxisId axis, int sequence) const {
-    return states_[axis].has_slots && batch_.axes[axis].slots[sequence] != StateArena::kNoSlot;
+    return (users_ & ProgramShape::StateBit(axis)) != 0 &&
+           batch_.axes[axis].slots[sequence] != StateArena::kNoSlot;
   }
 
   // A fixed field of a sequence of its axis as it was before this run.
@@ -168,26 +145,26 @@ class Evaluation {
     const AxisId axis = shape_.field_axes[field];
     std::vector<double> row(program_.fields[field].width);
     if (!HasSlot(axis, sequence)) return row;
-    const float* const in = states_[axis].run.in(field, sequence);
+    const float* const in = states_[axis].in(field, sequence);
     if (in != nullptr) std::copy_n(in, row.size(), row.begin());
     return row;
   }
 
   void Replace(FieldId field, int sequence, const std::vector<double>& row) const {
     if (!HasSlot(axis(), sequence)) return;
-    CopyRow(row.data(), static_cast<int>(row.size()), states_[axis()].run.out(field, sequence));
+    CopyRow(row.data(), static_cast<int>(row.size()), states_[axis()].out(field, sequence));
   }
 
   // Row `s` of a growing field of a sequence with a slot.
   float* FieldRow(FieldId field, int sequence, int s) const {
-    const StateArena::Run& run = states_[axis()].run;
+    const StateArena::Run& run = states_[axis()];
     return run.pages(field, sequence)[s / kStatePageRows] + run.offset(field) +
            static_cast<size_t>(s % kStatePageRows) * program_.fields[field].width;
   }
 
   // The rows that a growing field of a sequence with a slot has after this run's Append.
   Matrix FieldRows(FieldId field, int sequence) const {
-    int rows = states_[axis()].run.rows(field, sequence);
+    int rows = states_[axis()].rows(field, sequence);
     if (shape_.field_axes[field] == axis()) rows += Rows(axis(), sequence).size();
     Matrix m(rows, program_.fields[field].width);
     for (int s = 0; s < rows; ++s) std::copy_n(FieldRow(field, sequence, s), m.width, m.row(s));
@@ -217,7 +194,7 @@ class Evaluation {
     Matrix y = Zeros();
     for (int b = 0; b < num_sequences(axis()); ++b) {
       int64_t position = 0;
-      if (op.position_field != kNone) position = states_[axis()].run.rows(op.position_field, b);
+      if (op.position_field != kNone) position = states_[axis()].rows(op.position_field, b);
       for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t, ++position) {
         const int64_t id = batch_.inputs[op.ids].ids[t];
         if (op.position_ids != kNone) position = batch_.inputs[op.position_ids].ids[t];
@@ -448,8 +425,8 @@ class Evaluation {
   Matrix Evaluate(const ops::Append& op) const {
     const Matrix& x = values_[op.x];
     for (int b = 0; b < num_sequences(axis()); ++b) {
-      int s = states_[axis()].run.rows(op.field, b);
-      states_[axis()].run.CopySharedRows(op.field, b);
+      int s = states_[axis()].rows(op.field, b);
+      states_[axis()].CopySharedRows(op.field, b);
       for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t, ++s) {
         CopyRow(x.row(t), x.width, FieldRow(op.field, b, s));
       }
@@ -580,8 +557,8 @@ class Evaluation {
   const ProgramBatch& batch_;
   const OutputBatch* const outputs_;
   const uint64_t users_;
-  std::vector<AxisState> states_;  // [axis]
-  std::vector<Matrix> values_;     // [operation so far]; empty of one that does not run
+  std::vector<StateArena::Run> states_;  // [axis]; begun where there are slots
+  std::vector<Matrix> values_;           // [operation so far]; empty of one that does not run
   ValueId current_ = kNone;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace sru::models {
@@ -14,20 +15,19 @@ double Sum(double log_prob, float next) {
   return std::isnan(sum) ? -std::numeric_limits<double>::infinity() : sum;
 }
 
-}  // namespace
-
 // A live hypothesis and one of its candidates.
-struct BeamSearch::Extension {
+struct Extension {
   double log_prob;
   int place;
   int candidate;
 
   bool operator<(const Extension& other) const {
     if (log_prob != other.log_prob) return log_prob > other.log_prob;
-    if (place != other.place) return place < other.place;
-    return candidate < other.candidate;
+    return std::tie(place, candidate) < std::tie(other.place, other.candidate);
   }
 };
+
+}  // namespace
 
 BeamSearch::BeamSearch(const SearchOptions& options, int32_t bos_id, int32_t eos_id,
                        std::vector<int32_t> prefix)

@@ -112,7 +112,6 @@ class BeamSearch {
     double log_prob;
     double score;
   };
-  struct Extension;
 
   // Of length_ tokens.
   void AddFinished(int32_t node, bool has_ended, float end_log_prob, double log_prob);

@@ -41,8 +41,17 @@ inline bool operator==(const DecodingMemo& a, const DecodingMemo& b) {
 
 // The memo after tokens that were not generated, which come after all that is in it: pending text
 // is not gone on with. `detokenizer` may be null.
-void AppendGivenTokens(const Detokenizer* detokenizer, const std::vector<int32_t>& ids,
-                       DecodingMemo* memo);
+inline void AppendGivenTokens(const Detokenizer* detokenizer, const std::vector<int32_t>& ids,
+                              DecodingMemo* memo) {
+  memo->position += static_cast<int64_t>(ids.size());
+  memo->pending_text.clear();
+  if (detokenizer == nullptr) return;
+  std::string text;
+  for (const int32_t id : ids) {
+    detokenizer->Append(id, &memo->text_position, &text);
+    text.clear();
+  }
+}
 
 }  // namespace sru::models
 

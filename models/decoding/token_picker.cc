@@ -13,25 +13,18 @@ TokenPicker::TokenPicker(std::shared_ptr<const SamplingOptions> options, uint64_
     : options_(std::move(options)), seed_(seed), sample_(sample), position_(memo.position) {
   std::vector<Entry> entries;
   entries.reserve(memo.counts.size() + memo.prompt_ids.size() + options_->logit_bias.size());
-  for (const auto& [id, count] : memo.counts) {
-    entries.emplace_back();
-    entries.back().id = id;
-    entries.back().count = count;
-  }
-  for (const int32_t id : memo.prompt_ids) {
-    entries.emplace_back();
-    entries.back().id = id;
-    entries.back().in_prompt = true;
-  }
-  for (const auto& [id, bias] : options_->logit_bias) {
-    entries.emplace_back();
-    entries.back().id = id;
-    entries.back().bias = bias;
-  }
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.id < b.id; });
-  entries_.reserve(entries.size());
-  for (const Entry& entry : entries) {
+  for (const auto& [id, count] : memo.counts) entries.push_back({id, count});
+  for (const int32_t id : memo.prompt_ids) entries.push_back({id, 0, /*in_prompt=*/true});
+  for (const auto& [id, bias] : options_->logit_bias) entries.push_back({id, 0, false, bias});
+  Merge(std::move(entries));
+}
+
+void TokenPicker::Merge(std::vector<Entry> more) {
+  more.insert(more.end(), entries_.begin(), entries_.end());
+  std::sort(more.begin(), more.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  entries_.clear();
+  entries_.reserve(more.size());
+  for (const Entry& entry : more) {
     if (entries_.empty() || entries_.back().id != entry.id) {
       entries_.push_back(entry);
       continue;
@@ -43,34 +36,17 @@ TokenPicker::TokenPicker(std::shared_ptr<const SamplingOptions> options, uint64_
   }
 }
 
-TokenPicker::Entry& TokenPicker::EntryOf(int32_t id) {
-  auto it = std::lower_bound(entries_.begin(), entries_.end(), id,
-                             [](const Entry& entry, int32_t value) { return entry.id < value; });
-  if (it == entries_.end() || it->id != id) {
-    it = entries_.insert(it, Entry());
-    it->id = id;
-  }
-  return *it;
-}
-
 void TokenPicker::AddPrompt(const std::vector<int32_t>& ids) {
   position_ += static_cast<int64_t>(ids.size());
   if (!options_->penalizes_repetition()) return;
-  // By way of the different ones, so that no long prompt inserts one by one.
+  // The different ones, all at once, so that no long prompt inserts one by one.
   std::vector<int32_t> different = ids;
   std::sort(different.begin(), different.end());
   different.erase(std::unique(different.begin(), different.end()), different.end());
-  std::vector<Entry> merged;
-  merged.reserve(entries_.size() + different.size());
-  auto entry = entries_.begin();
-  for (const int32_t id : different) {
-    while (entry != entries_.end() && entry->id < id) merged.push_back(*entry++);
-    merged.push_back(entry != entries_.end() && entry->id == id ? *entry++ : Entry());
-    merged.back().id = id;
-    merged.back().in_prompt = true;
-  }
-  merged.insert(merged.end(), entry, entries_.end());
-  entries_ = std::move(merged);
+  std::vector<Entry> entries;
+  entries.reserve(different.size() + entries_.size());
+  for (const int32_t id : different) entries.push_back({id, 0, /*in_prompt=*/true});
+  Merge(std::move(entries));
 }
 
 kernels::Sampling TokenPicker::Next() const {
@@ -85,12 +61,11 @@ kernels::Sampling TokenPicker::Next() const {
 }
 
 kernels::Adjustment TokenPicker::AdjustmentOf(const Entry& entry) const {
+  if (entry.bias <= kBanningLogitBias) {
+    return {entry.id, 1, -std::numeric_limits<float>::infinity()};
+  }
   kernels::Adjustment adjustment;
   adjustment.id = entry.id;
-  if (entry.bias <= kBanningLogitBias) {
-    adjustment.add = -std::numeric_limits<float>::infinity();
-    return adjustment;
-  }
   if (options_->penalizes_repetition() && (entry.in_prompt || entry.count > 0)) {
     adjustment.scale = options_->repetition_penalty;
   }
@@ -108,10 +83,7 @@ void TokenPicker::AppendAdjustments(const std::vector<int32_t>& banned,
   const auto append_banned = [&](int32_t up_to) {
     for (; next < banned.size() && banned[next] <= up_to; ++next) {
       if (next > 0 && banned[next] == banned[next - 1]) continue;
-      kernels::Adjustment adjustment;
-      adjustment.id = banned[next];
-      adjustment.add = -std::numeric_limits<float>::infinity();
-      adjustments->push_back(adjustment);
+      adjustments->push_back({banned[next], 1, -std::numeric_limits<float>::infinity()});
     }
   };
   for (const Entry& entry : entries_) {
@@ -126,8 +98,10 @@ void TokenPicker::AppendAdjustments(const std::vector<int32_t>& banned,
 void TokenPicker::OnPicked(int32_t id) {
   ++position_;
   if (!options_->has_penalties()) return;
-  Entry& entry = EntryOf(id);
-  if (entry.count < std::numeric_limits<int32_t>::max()) ++entry.count;
+  auto entry = std::lower_bound(entries_.begin(), entries_.end(), id,
+                                [](const Entry& e, int32_t value) { return e.id < value; });
+  if (entry == entries_.end() || entry->id != id) entry = entries_.insert(entry, {id});
+  if (entry->count < std::numeric_limits<int32_t>::max()) ++entry->count;
 }
 
 void TokenPicker::WriteTo(DecodingMemo* memo) const {

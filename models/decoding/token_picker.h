@@ -58,7 +58,8 @@ class TokenPicker {
     float bias = 0;
   };
 
-  Entry& EntryOf(int32_t id);
+  // Adds what `more`, in any order, says of its tokens.
+  void Merge(std::vector<Entry> more);
   kernels::Adjustment AdjustmentOf(const Entry& entry) const;
 
   std::shared_ptr<const SamplingOptions> options_;

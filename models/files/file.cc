@@ -20,8 +20,8 @@
 namespace sru::models {
 namespace {
 
-int64_t Nanoseconds(const timespec& time) {
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+bool IsSame(const timespec& a, const timespec& b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
 // A `..` on the way is refused with EAGAIN while somebody renames folders.
@@ -107,31 +107,21 @@ absl::StatusOr<OpenFile> OpenFile::Open(const FilePath& from, uint64_t max_bytes
   // Non-blocking, so that a pipe in place of a file is refused below rather than waited for.
   OpenFile file(path, from.Open(O_RDONLY | O_NONBLOCK));
   if (file.fd_ < 0) return OpenError(from, errno);
-  struct stat info;
-  if (fstat(file.fd_, &info) != 0) {
+  if (fstat(file.fd_, &file.info_) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be examined"));
   }
-  if (!S_ISREG(info.st_mode)) {
+  if (!S_ISREG(file.info_.st_mode)) {
     return InvalidArgument(path, ": expected a regular file");
   }
-  file.size_ = static_cast<uint64_t>(info.st_size);
-  file.modified_ns_ = Nanoseconds(info.st_mtim);
-  file.changed_ns_ = Nanoseconds(info.st_ctim);
-  file.links_ = info.st_nlink;
-  if (file.size_ > max_bytes) {
-    return InvalidArgument(path, ": expected at most ", max_bytes, " bytes, found ", file.size_);
+  if (file.size() > max_bytes) {
+    return InvalidArgument(path, ": expected at most ", max_bytes, " bytes, found ", file.size());
   }
   SRU_RETURN_UNLESS_OK(RefusePointer(file));
   return file;
 }
 
 OpenFile::OpenFile(OpenFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      size_(other.size_),
-      modified_ns_(other.modified_ns_),
-      changed_ns_(other.changed_ns_),
-      links_(other.links_) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), info_(other.info_) {}
 
 OpenFile::~OpenFile() {
   if (fd_ >= 0) close(fd_);
@@ -146,7 +136,7 @@ absl::Status OpenFile::Read(uint64_t offset, size_t size, char* to) const {
     if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot be read"));
     if (count == 0) {
       return absl::AbortedError(absl::StrCat(path_, ": was cut to ", offset + done, " bytes, from ",
-                                             size_,
+                                             info_.st_size,
                                              ", while it was read; replace files by renaming"));
     }
     done += static_cast<size_t>(count);
@@ -169,12 +159,20 @@ absl::Status OpenFile::CheckUnchanged() const {
   }
   // A time of modification can be set back. A time of change cannot, but it is also that of the
   // last link: a file that another one has replaced is as it was.
-  if (static_cast<uint64_t>(info.st_size) == size_ && Nanoseconds(info.st_mtim) == modified_ns_ &&
-      (Nanoseconds(info.st_ctim) == changed_ns_ || info.st_nlink != links_)) {
+  if (info.st_size == info_.st_size && IsSame(info.st_mtim, info_.st_mtim) &&
+      (IsSame(info.st_ctim, info_.st_ctim) || info.st_nlink != info_.st_nlink)) {
     return absl::OkStatus();
   }
   return absl::AbortedError(
       absl::StrCat(path_, ": was changed while it was read; replace files by renaming"));
+}
+
+void Unmap::operator()(char* memory) const { munmap(memory, size); }
+
+MappedMemory MapMemory(size_t size, int flags) {
+  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | flags, /*fd=*/-1, 0);
+  return MappedMemory(memory == MAP_FAILED ? nullptr : static_cast<char*>(memory), Unmap{size});
 }
 
 absl::StatusOr<FileContents> FileContents::Read(const FilePath& path, uint64_t max_bytes) {
@@ -186,30 +184,15 @@ absl::StatusOr<FileContents> FileContents::Read(const FilePath& path, uint64_t m
 absl::StatusOr<FileContents> FileContents::Make(const std::string& source, size_t size,
                                                 absl::FunctionRef<absl::Status(char*)> fill) {
   if (size == 0) return FileContents();  // mmap refuses length 0
-  // Not malloc(): what is freed there may stay with the process.
-  void* data =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
-  if (data == MAP_FAILED) {
+  FileContents contents;
+  contents.memory_ = MapMemory(size);
+  if (contents.memory_ == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat(source, ": no memory for its ", size, " bytes"));
   }
-  FileContents contents(static_cast<char*>(data), size);
-  SRU_RETURN_UNLESS_OK(fill(contents.data_));
-  mprotect(data, size, PROT_READ);
+  SRU_RETURN_UNLESS_OK(fill(contents.memory_.get()));
+  mprotect(contents.memory_.get(), size, PROT_READ);
   return contents;
-}
-
-FileContents::FileContents(FileContents&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-FileContents& FileContents::operator=(FileContents&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-FileContents::~FileContents() {
-  if (data_ != nullptr) munmap(data_, size_);
 }
 
 }  // namespace sru::models

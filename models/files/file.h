@@ -6,9 +6,13 @@
 #ifndef SRU_MODELS_FILES_FILE_H_
 #define SRU_MODELS_FILES_FILE_H_
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -46,6 +50,8 @@ class FilePath {
   std::string root_;
 };
 
+inline constexpr uint64_t kAnySize = std::numeric_limits<int64_t>::max();
+
 // The error of a FilePath::Open() that set `error`.
 absl::Status OpenError(const FilePath& path, int error);
 
@@ -55,7 +61,7 @@ class OpenFile {
   // kNotFound when there is no such file, kInvalidArgument when it is not a regular file or is
   // larger than `max_bytes` or is a pointer of Git LFS or a link leads out of the root,
   // kPermissionDenied or kUnavailable when the system refuses.
-  static absl::StatusOr<OpenFile> Open(const FilePath& path, uint64_t max_bytes);
+  static absl::StatusOr<OpenFile> Open(const FilePath& path, uint64_t max_bytes = kAnySize);
 
   OpenFile(OpenFile&& other) noexcept;
   OpenFile& operator=(OpenFile&&) = delete;
@@ -63,7 +69,7 @@ class OpenFile {
 
   const std::string& path() const { return path_; }
   // When it was opened.
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return static_cast<uint64_t>(info_.st_size); }
 
   // Reads `size` bytes from `offset` on, which were in the file when it was opened. kAborted when
   // they are not there any more.
@@ -80,37 +86,36 @@ class OpenFile {
 
   std::string path_;
   int fd_;
-  uint64_t size_ = 0;
-  int64_t modified_ns_ = 0;
-  int64_t changed_ns_ = 0;
-  uint64_t links_ = 0;
+  struct stat info_ = {};  // when it was opened
 };
+
+// Memory of its own pages, at first zeros, that goes back to the system with the object. Not
+// malloc(): what is freed there may stay with the process.
+struct Unmap {
+  size_t size = 0;
+  void operator()(char* memory) const;
+};
+using MappedMemory = std::unique_ptr<char[], Unmap>;
+// Null when there is none. `size` is not 0; `flags` are further ones of mmap().
+MappedMemory MapMemory(size_t size, int flags = 0);
 
 // Immutable and thread-safe; movable.
 class FileContents {
  public:
   // As OpenFile::Open(), and kAborted when it changes while it is read, kResourceExhausted when
   // there is not enough memory.
-  static absl::StatusOr<FileContents> Read(const FilePath& path, uint64_t max_bytes);
+  static absl::StatusOr<FileContents> Read(const FilePath& path, uint64_t max_bytes = kAnySize);
 
   // Memory of `size` bytes that fill(memory) has written. `source` names it in errors:
   // kResourceExhausted, or that of `fill`.
   static absl::StatusOr<FileContents> Make(const std::string& source, size_t size,
                                            absl::FunctionRef<absl::Status(char*)> fill);
 
-  FileContents() = default;
-  FileContents(FileContents&& other) noexcept;
-  FileContents& operator=(FileContents&& other) noexcept;
-  ~FileContents();
-
   // The contents; page-aligned; valid as long as this object, also after a move.
-  std::string_view bytes() const { return {data_, size_}; }
+  std::string_view bytes() const { return {memory_.get(), memory_.get_deleter().size}; }
 
  private:
-  FileContents(char* data, size_t size) : data_(data), size_(size) {}
-
-  char* data_ = nullptr;
-  size_t size_ = 0;
+  MappedMemory memory_;
 };
 
 }  // namespace sru::models

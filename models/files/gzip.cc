@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,7 +50,7 @@ uint64_t MostExpandedBytes(uint64_t compressed_bytes) {
 }
 
 int64_t DecompressedBytes(const FilePath& path) {
-  const auto file = OpenFile::Open(path, std::numeric_limits<int64_t>::max());
+  const auto file = OpenFile::Open(path);
   if (!file.ok()) return 0;
   uint64_t bytes = file->size();
   char end[sizeof(uint32_t)];

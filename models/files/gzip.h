@@ -24,7 +24,8 @@ int64_t DecompressedBytes(const FilePath& path);
 // last four bytes announce, which is checked against MostExpandedBytes() and `max_bytes` before it
 // is allocated. Errors as FileContents::Read() has them, and kInvalidArgument for a file that isn't
 // one complete gzip member or whose contents aren't as long as announced.
-absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path, uint64_t max_bytes);
+absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path,
+                                                uint64_t max_bytes = kAnySize);
 
 }  // namespace sru::models
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -30,11 +29,8 @@ struct BinHeader {
 
 class BinFile final : public TensorFile {
  public:
-  BinFile(std::string source, TensorBytes bytes)
-      : TensorFile(std::move(source), std::move(bytes)) {}
-
   absl::Status Read(size_t index, char* to) override {
-    return bytes_.Read(offsets_[index], tensors_[index].bytes(), to);
+    return ReadBytes(offsets_[index], tensors_[index].bytes(), to);
   }
 
  private:
@@ -45,7 +41,7 @@ class BinFile final : public TensorFile {
       return InvalidArgument(source_, ": not a binary file of Marian: expected version ",
                              kBinVersion, ", found ", head[0]);
     }
-    if (head[1] > (bytes_.size() - at_) / sizeof(BinHeader) ||
+    if (head[1] > (file_bytes() - at_) / sizeof(BinHeader) ||
         head[1] > kMaxBinHeadBytes / sizeof(BinHeader)) {
       return InvalidArgument(source_, ": ", head[1],
                              " tensors are more than the file has; it is damaged or truncated");
@@ -62,12 +58,12 @@ class BinFile final : public TensorFile {
     }
     uint64_t gap = 0;
     SRU_RETURN_UNLESS_OK(Take(sizeof(gap), "the gap before the data", &gap));
-    if (gap > bytes_.size() - at_) return Truncated("the gap before the data");
+    if (gap > file_bytes() - at_) return Truncated("the gap before the data");
     at_ += gap;
     for (size_t i = 0; i < headers.size(); ++i) {
       SRU_RETURN_UNLESS_OK(PlaceData(headers[i], &tensors_[i]));
     }
-    if (at_ == bytes_.size()) return absl::OkStatus();
+    if (at_ == file_bytes()) return absl::OkStatus();
     return InvalidArgument(source_, ": the bytes from ", at_, " on belong to no tensor");
   }
 
@@ -76,14 +72,14 @@ class BinFile final : public TensorFile {
   }
 
   absl::Status Take(uint64_t size, const std::string& what, void* to) {
-    if (size > bytes_.size() - at_ || at_ + size > kMaxBinHeadBytes) return Truncated(what);
-    SRU_RETURN_UNLESS_OK(bytes_.Read(at_, size, static_cast<char*>(to)));
+    if (size > file_bytes() - at_ || at_ + size > kMaxBinHeadBytes) return Truncated(what);
+    SRU_RETURN_UNLESS_OK(ReadBytes(at_, size, static_cast<char*>(to)));
     at_ += size;
     return absl::OkStatus();
   }
 
   absl::Status TakeString(uint64_t size, std::string* to) {
-    if (size > bytes_.size() - at_ || at_ + size > kMaxBinHeadBytes) return Truncated("the names");
+    if (size > file_bytes() - at_ || at_ + size > kMaxBinHeadBytes) return Truncated("the names");
     to->resize(size);
     SRU_RETURN_UNLESS_OK(Take(size, "the names", to->data()));
     if (size == 0 || to->find('\0') != size - 1) {
@@ -101,7 +97,7 @@ class BinFile final : public TensorFile {
     int32_t sizes[kMaxDimensionsInBin];
     SRU_RETURN_UNLESS_OK(Take(dimensions * sizeof(int32_t), "the shapes", sizes));
     tensor->shape.assign(sizes, sizes + dimensions);
-    return SetElements(bytes_.size(), tensor);
+    return SetElements(file_bytes(), tensor);
   }
 
   absl::Status PlaceData(const BinHeader& header, MarianTensor* tensor) {
@@ -122,9 +118,9 @@ class BinFile final : public TensorFile {
                 "expected the type float32 (0x404), int8 (0x101) or intgemm8 (0x4101), found 0x",
                 absl::Hex(header.type)));
     }
-    if (header.data_bytes < tensor->bytes() || header.data_bytes > bytes_.size() - at_) {
+    if (header.data_bytes < tensor->bytes() || header.data_bytes > file_bytes() - at_) {
       return TensorError(
-          tensor->name, absl::StrCat("expected ", tensor->bytes(), " to ", bytes_.size() - at_,
+          tensor->name, absl::StrCat("expected ", tensor->bytes(), " to ", file_bytes() - at_,
                                      " bytes for its shape in this file, found ", header.data_bytes,
                                      "; the file is damaged or truncated"));
     }
@@ -139,8 +135,6 @@ class BinFile final : public TensorFile {
 
 }  // namespace
 
-std::unique_ptr<TensorFile> NewBinFile(std::string source, TensorBytes bytes) {
-  return std::make_unique<BinFile>(std::move(source), std::move(bytes));
-}
+std::unique_ptr<TensorFile> NewBinFile() { return std::make_unique<BinFile>(); }
 
 }  // namespace sru::models

@@ -46,9 +46,6 @@ absl::string_view HeaderValue(absl::string_view header, absl::string_view key, c
 
 class NpzFile final : public TensorFile {
  public:
-  NpzFile(std::string source, TensorBytes bytes)
-      : TensorFile(std::move(source), std::move(bytes)) {}
-
   absl::Status Read(size_t index, char* to) override {
     const std::string& name = tensors_[index].name;
     const ZipEntry entry(zip_fopen_index(archive_.get(), index, 0));
@@ -69,7 +66,7 @@ class NpzFile final : public TensorFile {
     const absl::Status opened = OpenArchive(&error);
     zip_error_fini(&error);
     SRU_RETURN_UNLESS_OK(opened);
-    const uint64_t most = MostExpandedBytes(bytes_.size());
+    const uint64_t most = MostExpandedBytes(file_bytes());
     uint64_t total = 0;
     const zip_int64_t entries = zip_get_num_entries(archive_.get(), 0);
     for (zip_int64_t i = 0; i < entries; ++i) {
@@ -89,11 +86,11 @@ class NpzFile final : public TensorFile {
           info.encryption_method != ZIP_EM_NONE) {
         return TensorError(tensor.name, "expected it stored or deflated, and not encrypted");
       }
-      if (info.comp_size > bytes_.size() || (stored && info.size != info.comp_size) ||
+      if (info.comp_size > file_bytes() || (stored && info.size != info.comp_size) ||
           info.size > most - total) {
         return TensorError(tensor.name,
                            absl::StrCat("expected at most ", most - total, " bytes in a file of ",
-                                        bytes_.size(), ", found ", info.size));
+                                        file_bytes(), ", found ", info.size));
       }
       total += info.size;
       SRU_RETURN_UNLESS_OK(ReadHeader(i, info.size, &tensor));
@@ -104,9 +101,9 @@ class NpzFile final : public TensorFile {
 
   absl::Status OpenArchive(zip_error_t* error) {
     zip_source_t* source = nullptr;
-    if (bytes_.file() == nullptr) {
-      source = zip_source_buffer_create(bytes_.contents().data(), bytes_.size(), 0, error);
-    } else if (std::FILE* const stream = bytes_.file()->OpenStream(); stream != nullptr) {
+    if (!file_.has_value()) {
+      source = zip_source_buffer_create(contents_.bytes().data(), file_bytes(), 0, error);
+    } else if (std::FILE* const stream = file_->OpenStream(); stream != nullptr) {
       source = zip_source_filep_create(stream, 0, -1, error);
       if (source == nullptr) std::fclose(stream);
     } else {
@@ -198,8 +195,6 @@ class NpzFile final : public TensorFile {
 
 }  // namespace
 
-std::unique_ptr<TensorFile> NewNpzFile(std::string source, TensorBytes bytes) {
-  return std::make_unique<NpzFile>(std::move(source), std::move(bytes));
-}
+std::unique_ptr<TensorFile> NewNpzFile() { return std::make_unique<NpzFile>(); }
 
 }  // namespace sru::models

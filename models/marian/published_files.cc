@@ -40,12 +40,15 @@ std::set<std::string> NamesIn(const FilePath& directory) {
   return names;
 }
 
+// Without ".gz".
+absl::string_view Plain(absl::string_view name) { return absl::StripSuffix(name, kGzipSuffix); }
+
 // The names that begin and end so, a gzip'd file only if there is no other of its name.
 std::vector<std::string> Matching(const std::set<std::string>& names, absl::string_view prefix,
                                   absl::string_view suffix) {
   std::vector<std::string> matching;
   for (const std::string& name : names) {
-    const absl::string_view plain = absl::StripSuffix(name, kGzipSuffix);
+    const absl::string_view plain = Plain(name);
     if (!absl::StartsWith(plain, prefix) || !absl::EndsWith(plain, suffix)) continue;
     if (plain.size() < name.size() && names.count(std::string(plain)) != 0) continue;
     matching.push_back(name);
@@ -72,7 +75,7 @@ absl::StatusOr<std::vector<std::string>> ValuesIn(const FilePath& path, const ch
 
 // The parts of a name between its dots, without ".gz".
 std::vector<std::string> PartsOf(absl::string_view name) {
-  return absl::StrSplit(absl::StripSuffix(name, kGzipSuffix), '.');
+  return absl::StrSplit(Plain(name), '.');
 }
 
 // Says if `name` tells that one vocabulary is the source's and the other the target's, as
@@ -127,8 +130,7 @@ absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
                          ValuesIn(directory / files.search, key));
     for (const absl::string_view value : values) {
       for (const std::string& name : found) {
-        if (absl::StripSuffix(name, kGzipSuffix) == absl::StripSuffix(value, kGzipSuffix))
-          named.push_back(name);
+        if (Plain(name) == Plain(value)) named.push_back(name);
       }
     }
   }
@@ -223,8 +225,7 @@ std::string NamedWeights(const FilePath& directory, const std::set<std::string>&
   const auto values = ValuesIn(directory / searches.front(), "models");
   if (!values.ok() || values->size() != 1) return "";
   for (const std::string& name : weights) {
-    if (absl::StripSuffix(name, kGzipSuffix) == absl::StripSuffix((*values)[0], kGzipSuffix))
-      return name;
+    if (Plain(name) == Plain((*values)[0])) return name;
   }
   return "";
 }
@@ -248,7 +249,7 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
   if (weights.size() > 1) {
     const std::vector<std::string> rounded = Matching(names, "model", ".alphas.bin");
     const auto trained = std::find_if(weights.begin(), weights.end(), [](const std::string& name) {
-      return absl::StripSuffix(name, kGzipSuffix) == "model.npz";
+      return Plain(name) == "model.npz";
     });
     const std::string named = NamedWeights(directory, names, weights);
     if (!named.empty()) {
@@ -265,10 +266,8 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
   const std::vector<std::string> configs = Matching(names, "config", ".yml");
   // Names without ".gz": Matching() finds both.
   for (const std::string& name :
-       {absl::StrCat(absl::StripSuffix(files.weights, kGzipSuffix), ".decoder.yml"),
-        std::string("decoder.yml"),
-        configs.empty() ? std::string()
-                        : std::string(absl::StripSuffix(configs.front(), kGzipSuffix))}) {
+       {absl::StrCat(Plain(files.weights), ".decoder.yml"), std::string("decoder.yml"),
+        std::string(configs.empty() ? "" : Plain(configs.front()))}) {
     const std::vector<std::string> found = Matching(names, name, ".yml");
     if (name.empty() || found.empty() || !files.search.empty()) continue;
     files.search = found.front();

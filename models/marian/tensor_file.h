@@ -12,8 +12,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,29 +28,15 @@ struct MarianTensor {
   };
 
   // Bytes of the values, a multiplier counted.
-  uint64_t bytes() const;
+  uint64_t bytes() const {
+    const uint64_t multiplier = type == Type::kIntgemm8 ? sizeof(float) : 0;
+    return elements * (type == Type::kFloat32 ? sizeof(float) : 1) + multiplier;
+  }
 
   std::string name;
   Type type = Type::kFloat32;
   std::vector<int64_t> shape;  // none negative; the product is `elements`
   uint64_t elements = 0;
-};
-
-// The bytes of a file: on disk, or in memory if they had to be decompressed.
-class TensorBytes {
- public:
-  static absl::StatusOr<TensorBytes> Open(const FilePath& path);
-
-  uint64_t size() const { return file_.has_value() ? file_->size() : contents_.bytes().size(); }
-  // Null if they are in memory.
-  const OpenFile* file() const { return file_.has_value() ? &*file_ : nullptr; }
-  std::string_view contents() const { return contents_.bytes(); }
-  // Reads bytes that lie within size().
-  absl::Status Read(uint64_t offset, size_t size, char* to) const;
-
- private:
-  std::optional<OpenFile> file_;
-  FileContents contents_;
 };
 
 // Not thread-safe.
@@ -77,28 +61,35 @@ class TensorFile {
 
   // kAborted when somebody has written to the file since it was opened.
   absl::Status CheckUnchanged() const {
-    return bytes_.file() == nullptr ? absl::OkStatus() : bytes_.file()->CheckUnchanged();
+    return file_.has_value() ? file_->CheckUnchanged() : absl::OkStatus();
   }
 
  protected:
-  TensorFile(std::string source, TensorBytes bytes)
-      : source_(std::move(source)), bytes_(std::move(bytes)) {}
+  TensorFile() = default;
+
+  // The bytes of the file, decompressed.
+  uint64_t file_bytes() const {
+    return file_.has_value() ? file_->size() : contents_.bytes().size();
+  }
+  // Reads bytes that lie within file_bytes().
+  absl::Status ReadBytes(uint64_t offset, size_t size, char* to) const;
 
   // kInvalidArgument with the file's and the tensor's name.
   absl::Status TensorError(const std::string& name, const std::string& what) const;
   // Sets `elements`. An error if the product of the shape's sizes is more than `most`.
   absl::Status SetElements(uint64_t most, MarianTensor* tensor) const;
 
-  const std::string source_;
-  const TensorBytes bytes_;
+  std::string source_;
+  std::optional<OpenFile> file_;  // nullopt: the bytes are in `contents_`
+  FileContents contents_;
   std::vector<MarianTensor> tensors_;
 
  private:
   virtual absl::Status ReadHead() = 0;
 };
 
-std::unique_ptr<TensorFile> NewNpzFile(std::string source, TensorBytes bytes);
-std::unique_ptr<TensorFile> NewBinFile(std::string source, TensorBytes bytes);
+std::unique_ptr<TensorFile> NewNpzFile();
+std::unique_ptr<TensorFile> NewBinFile();
 
 }  // namespace sru::models
 

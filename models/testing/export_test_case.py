@@ -17,9 +17,9 @@ except ImportError:
     sys.exit(77)
 
 import export_torch  # noqa: E402
-from exporter.common import Progress  # noqa: E402
+from exporter import common  # noqa: E402
 
-Progress.PATIENCE_S = 3600  # a slow machine prints no more than a fast one
+common.PATIENCE_S = 3600  # a slow machine prints no more than a fast one
 
 
 def read_safetensors(path):

@@ -3,6 +3,7 @@
 #ifndef SRU_MODELS_TEXT_BYTE_TRIE_H_
 #define SRU_MODELS_TEXT_BYTE_TRIE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -51,18 +52,12 @@ class ByteTrie {
   // 0, which is the root and nobody's child, when there is none.
   uint32_t Child(uint32_t node, uint8_t label) const {
     if (node == 0) return root_children_[label];
-    uint32_t low = nodes_[node].first_child;
-    uint32_t high = low + nodes_[node].num_children;
-    while (low < high) {
-      const uint32_t middle = low + (high - low) / 2;
-      if (nodes_[middle].label < label) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    const uint32_t end = nodes_[node].first_child + nodes_[node].num_children;
-    return low < end && nodes_[low].label == label ? low : 0;
+    const auto begin = nodes_.begin() + nodes_[node].first_child;
+    const auto end = begin + nodes_[node].num_children;
+    const auto child = std::lower_bound(
+        begin, end, label, [](const Node& n, uint8_t wanted) { return n.label < wanted; });
+    return child != end && child->label == label ? static_cast<uint32_t>(child - nodes_.begin())
+                                                 : 0;
   }
 
   std::vector<Node> nodes_;

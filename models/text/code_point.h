@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace sru::models {
@@ -29,6 +30,22 @@ inline int32_t CodePointAt(std::string_view text, size_t at) {
       return (byte(0) & 0x07) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3);
   }
 }
+
+// White space as Python's str.isspace() has it.
+//
+// By hand rather than with RE2, which makes parts of a pattern at its first match under Abseil's
+// call_once: an allocation that fails there leaves all later matches waiting for ever.
+inline bool IsWhiteSpace(int32_t c) {
+  if (c < 0x80) return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20);
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+// Appends `text`, which must be valid UTF-8, with each character mapped to its simple lower case
+// (one character to one, whatever its neighbors). Python's str.lower() differs for two: U+0130
+// becomes "i" here and "i" with a combining dot there, and a capital sigma at the end of a word
+// becomes a final sigma there.
+void AppendLowerCase(std::string_view text, std::string* out);
 
 }  // namespace sru::models
 

@@ -1,11 +1,10 @@
-#include "models/text/line_word_tokenizer.h"
-
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/text/tokenizers.h"
 
 namespace sru::models {
 namespace {
@@ -14,10 +13,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::unique_ptr<LineWordTokenizer> Make(const std::string& words, int size) {
+std::unique_ptr<Tokenizer> Make(const std::string& words, int size) {
   auto vocabulary = Vocabulary::Parse(words, size, "vocab.txt");
   EXPECT_TRUE(vocabulary.ok()) << vocabulary.status();
-  auto tokenizer = LineWordTokenizer::Create(*std::move(vocabulary));
+  auto tokenizer = MakeLineWordTokenizer(*std::move(vocabulary), "vocab.txt");
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return *std::move(tokenizer);
 }
@@ -44,7 +43,7 @@ TEST(LineWordTokenizerTest, WithoutAnUnknownWord) {
 
 TEST(LineWordTokenizerTest, Refuses) {
   auto vocabulary = Vocabulary::Parse("the\n<unk>\n", 2, "vocab.txt");
-  const absl::Status no_end = LineWordTokenizer::Create(*std::move(vocabulary)).status();
+  const absl::Status no_end = MakeLineWordTokenizer(*std::move(vocabulary), "vocab.txt").status();
   EXPECT_EQ(no_end.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(no_end.message()), HasSubstr("</s>"));
   const absl::Status status = Make("the\n</s>\n", 2)->Encode("the \xff").status();

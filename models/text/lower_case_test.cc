@@ -1,8 +1,7 @@
-#include "models/text/lower_case.h"
-
 #include <string>
 
 #include "gtest/gtest.h"
+#include "models/text/code_point.h"
 
 namespace sru::models {
 namespace {

@@ -41,6 +41,9 @@ inline bool IsInText(PieceKind kind) {
          kind == PieceKind::kUnused;
 }
 
+// The pieces of some kinds, with their ids.
+ByteTrie TrieOf(const SentencePieceModel& model, bool (*has)(PieceKind));
+
 }  // namespace sru::models
 
 #endif  // SRU_MODELS_TEXT_PIECE_SEGMENTER_H_

@@ -1,5 +1,3 @@
-#include "models/text/preprocessing.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/enum_names.h"
+#include "models/text/tokenizers.h"
 #include "nlohmann/json.hpp"
 #include "re2/re2.h"
 #include "tests/testing/checkpoints.h"
@@ -23,11 +22,12 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
-std::vector<std::string> Words(const Preprocessor& preprocessor, const std::string& text,
-                               size_t max_words = Preprocessor::kNoLimit) {
+std::vector<std::string> Words(const PreprocessingConfig& config, const std::string& text,
+                               size_t max_words = Tokenizer::kNoLimit) {
   std::vector<std::string> words;
-  const absl::Status status = preprocessor.Split(
-      text, max_words, [&](std::string_view word, size_t, size_t) { words.emplace_back(word); });
+  const absl::Status status =
+      SplitWords(config, text, max_words,
+                 [&](std::string_view word, size_t, size_t) { words.emplace_back(word); });
   EXPECT_TRUE(status.ok()) << status;
   return words;
 }
@@ -62,7 +62,7 @@ std::vector<std::string> SentenceOracle(std::string text, bool lowercase) {
 }
 
 TEST(PreprocessingTest, SentenceClassification) {
-  const Preprocessor keep({TokenizerType::kSentenceClassification, false});
+  const PreprocessingConfig keep{TokenizerType::kSentenceClassification, false};
   const struct {
     std::string text;
     std::vector<std::string> words;
@@ -85,7 +85,7 @@ TEST(PreprocessingTest, SentenceClassification) {
     EXPECT_THAT(Words(keep, c.text), ElementsAreArray(c.words)) << c.text;
     EXPECT_THAT(SentenceOracle(c.text, false), ElementsAreArray(c.words)) << c.text;
   }
-  const Preprocessor lower({TokenizerType::kSentenceClassification, true});
+  const PreprocessingConfig lower{TokenizerType::kSentenceClassification, true};
   EXPECT_THAT(Words(lower, "What IS N't It's"), ElementsAre("what", "is", "n't", "it", "'s"));
 }
 
@@ -130,29 +130,29 @@ TEST(PreprocessingTest, SentenceClassificationEqualsItsDefinition) {
                                            std::string(1, '\0')};
   std::mt19937 random(20240501);
   for (const bool lowercase : {false, true}) {
-    const Preprocessor preprocessor({TokenizerType::kSentenceClassification, lowercase});
+    const PreprocessingConfig preprocessing{TokenizerType::kSentenceClassification, lowercase};
     for (int i = 0; i < 20000; ++i) {
       std::string text;
       for (size_t n = random() % 16; n > 0; --n) text += pieces[random() % pieces.size()];
-      ASSERT_EQ(Words(preprocessor, text), SentenceOracle(text, lowercase)) << text;
+      ASSERT_EQ(Words(preprocessing, text), SentenceOracle(text, lowercase)) << text;
     }
   }
 }
 
 TEST(PreprocessingTest, Whitespace) {
-  const Preprocessor preprocessor({TokenizerType::kWhitespace, false});
-  EXPECT_THAT(Words(preprocessor, ""), IsEmpty());
-  EXPECT_THAT(Words(preprocessor, " \u3000\u00a0\n"), IsEmpty());
-  EXPECT_THAT(Words(preprocessor, "Don't  split,\tplease. "),
+  const PreprocessingConfig preprocessing{TokenizerType::kWhitespace, false};
+  EXPECT_THAT(Words(preprocessing, ""), IsEmpty());
+  EXPECT_THAT(Words(preprocessing, " \u3000\u00a0\n"), IsEmpty());
+  EXPECT_THAT(Words(preprocessing, "Don't  split,\tplease. "),
               ElementsAre("Don't", "split,", "please."));
-  EXPECT_THAT(Words(preprocessor, "\u4e2d\u3000\u6587"), ElementsAre("\u4e2d", "\u6587"));
+  EXPECT_THAT(Words(preprocessing, "\u4e2d\u3000\u6587"), ElementsAre("\u4e2d", "\u6587"));
   const std::string nul("a\0b c", 5);
-  EXPECT_THAT(Words(preprocessor, nul), ElementsAre(std::string("a\0b", 3), "c"));
+  EXPECT_THAT(Words(preprocessing, nul), ElementsAre(std::string("a\0b", 3), "c"));
 }
 
 // The white space of Python's str.split(), and nothing else in Unicode.
 TEST(PreprocessingTest, WhitespaceIsPythons) {
-  const Preprocessor preprocessor({TokenizerType::kWhitespace, false});
+  const PreprocessingConfig preprocessing{TokenizerType::kWhitespace, false};
   const auto is_space = [](int c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
@@ -177,26 +177,26 @@ TEST(PreprocessingTest, WhitespaceIsPythons) {
     text += "b";
     size_t words = 0;
     ASSERT_TRUE(
-        preprocessor.Split(text, 9, [&](std::string_view, size_t, size_t) { ++words; }).ok())
+        SplitWords(preprocessing, text, 9, [&](std::string_view, size_t, size_t) { ++words; }).ok())
         << c;
     ASSERT_EQ(words, is_space(c) ? 2u : 1u) << std::hex << c;
   }
 }
 
 TEST(PreprocessingTest, Lowercase) {
-  const Preprocessor preprocessor({TokenizerType::kLowercase, false});
-  EXPECT_THAT(Words(preprocessor, "The \u00c9COLE, It's\u00a0OK"),
+  const PreprocessingConfig preprocessing{TokenizerType::kLowercase, false};
+  EXPECT_THAT(Words(preprocessing, "The \u00c9COLE, It's\u00a0OK"),
               ElementsAre("the", "\u00e9cole,", "it's", "ok"));
 }
 
 TEST(PreprocessingTest, StopsAfterMaxWords) {
   for (const TokenizerType type : kPreprocessings) {
-    const Preprocessor preprocessor({type, true});
+    const PreprocessingConfig preprocessing{type, true};
     const std::vector<std::string> all = {"a", "b", "!", "c", "!", "d"};
     const std::string text =
         type == TokenizerType::kSentenceClassification ? "a b! c!d" : "a b ! c ! d";
     for (size_t max_words = 0; max_words <= 8; ++max_words) {
-      EXPECT_THAT(Words(preprocessor, text, max_words),
+      EXPECT_THAT(Words(preprocessing, text, max_words),
                   ElementsAreArray(all.begin(), all.begin() + std::min(max_words, all.size())));
     }
   }
@@ -204,18 +204,18 @@ TEST(PreprocessingTest, StopsAfterMaxWords) {
 
 TEST(PreprocessingTest, RefusesInvalidUtf8) {
   for (const TokenizerType type : kPreprocessings) {
-    const Preprocessor preprocessor({type, false});
-    const absl::Status status =
-        preprocessor.Split("good bad\xff", 1, [](std::string_view, size_t, size_t) { FAIL(); });
+    const PreprocessingConfig preprocessing{type, false};
+    const absl::Status status = SplitWords(preprocessing, "good bad\xff", 1,
+                                           [](std::string_view, size_t, size_t) { FAIL(); });
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(), "not valid UTF-8 at byte 8");
   }
 }
 
 TEST(PreprocessingTest, AnUnknownTypeIsAnErrorAndNotWhiteSpace) {
-  const Preprocessor preprocessor({static_cast<TokenizerType>(9), false});
+  const PreprocessingConfig preprocessing{static_cast<TokenizerType>(9), false};
   const absl::Status status =
-      preprocessor.Split("a b", 2, [](std::string_view, size_t, size_t) { FAIL(); });
+      SplitWords(preprocessing, "a b", 2, [](std::string_view, size_t, size_t) { FAIL(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(status.message(), "no such preprocessing, 9");
 }
@@ -234,12 +234,11 @@ TEST(PreprocessingTest, EqualsTheTokensOfTheCheckpoints) {
                 {"sst2", {TokenizerType::kWhitespace, false}, 1821},
                 {"subj", {TokenizerType::kSentenceClassification, true}, 1000}};
   for (const auto& c : kCases) {
-    const Preprocessor preprocessor(c.config);
     std::ifstream file(directory / c.name / "expected.jsonl");
     int sentences = 0;
     for (std::string line; std::getline(file, line); ++sentences) {
       const nlohmann::json expected = nlohmann::json::parse(line);
-      EXPECT_THAT(Words(preprocessor, expected["text"]),
+      EXPECT_THAT(Words(c.config, expected["text"]),
                   ElementsAreArray(expected["tokens"].get<std::vector<std::string>>()));
     }
     EXPECT_EQ(sentences, c.sentences) << c.name;

@@ -22,16 +22,6 @@ uint32_t Value(uint32_t unit) { return unit & 0x7fffffffu; }
 uint32_t Label(uint32_t unit) { return unit & 0x800000ffu; }
 uint32_t Offset(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); }
 
-bool ConsumePrefix(std::string_view* text, std::string_view prefix) {
-  if (text->substr(0, prefix.size()) != prefix) return false;
-  text->remove_prefix(prefix.size());
-  return true;
-}
-
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 }  // namespace
 
 absl::StatusOr<SentencePieceNormalizer> SentencePieceNormalizer::Create(
@@ -94,13 +84,11 @@ std::pair<std::string_view, size_t> SentencePieceNormalizer::Replace(std::string
       value = Value(units_[node]);
     }
   }
-  // What a damaged file could do: a rule that ends, or a replacement that starts, within a
-  // character.
-  const auto starts_character = [](std::string_view bytes, size_t at) {
-    return at == bytes.size() || (static_cast<unsigned char>(bytes[at]) & 0xc0) != 0x80;
-  };
-  if (longest == 0 || value >= replacements_.size() || !starts_character(text, longest) ||
-      !starts_character(replacements_, value)) {
+  // The last two are what a damaged file could do: a rule that ends, or a replacement that starts,
+  // within a character.
+  if (longest == 0 || value >= replacements_.size() ||
+      (longest < text.size() && ContinuesUtf8(text[longest])) ||
+      ContinuesUtf8(replacements_[value])) {
     const size_t length = CodePointBytes(text[0]);
     return {text.substr(0, length), length};
   }
@@ -138,8 +126,7 @@ std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t mos
     const size_t at = text_bytes - text.size();
     text.remove_prefix(length);
     if (after_space) {
-      while (ConsumePrefix(&replaced, " ")) {
-      }
+      replaced.remove_prefix(std::min(replaced.find_first_not_of(' '), replaced.size()));
     }
     if (replaced.empty()) continue;
     for (const char c : replaced) {
@@ -154,7 +141,10 @@ std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t mos
   }
   if (remove_spaces) {
     size_t size = normalized.size();
-    while (EndsWith(std::string_view(normalized).substr(0, size), space)) size -= space.size();
+    while (size >= space.size() &&
+           normalized.compare(size - space.size(), space.size(), space) == 0) {
+      size -= space.size();
+    }
     normalized.resize(size);
     if (origins != nullptr) origins->resize(size);
   }

@@ -9,26 +9,6 @@
 namespace sru::models {
 namespace {
 
-ByteTrie UserDefined(const SentencePieceModel& model) {
-  std::vector<std::pair<std::string_view, int32_t>> entries;
-  for (size_t id = 0; id < model.pieces.size(); ++id) {
-    if (model.pieces[id].kind != PieceKind::kUserDefined) continue;
-    entries.emplace_back(model.pieces[id].text, static_cast<int32_t>(id));
-  }
-  return ByteTrie(std::move(entries));
-}
-
-std::unique_ptr<const PieceSegmenter> MakeSegmenter(const SentencePieceModel& model,
-                                                    const ByteTrie& user_defined) {
-  switch (model.algorithm) {
-    case SentencePieceModel::Algorithm::kUnigram:
-      return MakeUnigramSegmenter(model);
-    case SentencePieceModel::Algorithm::kBpe:
-      return MakeBpeSegmenter(model, user_defined);
-  }
-  return nullptr;
-}
-
 // The tokenizer looks at so many pieces behind those that are wanted, as the choice of a piece
 // depends on its neighbors.
 constexpr size_t kPiecesBehind = 64;
@@ -47,9 +27,11 @@ int HexDigit(char c) { return c <= '9' ? c - '0' : c - 'A' + 10; }
 
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
     : model_(std::move(model)),
-      user_defined_(UserDefined(model_)),
+      user_defined_(TrieOf(model_, [](PieceKind kind) { return kind == PieceKind::kUserDefined; })),
       longest_piece_(LongestPiece(model_)),
-      segmenter_(MakeSegmenter(model_, user_defined_)) {
+      segmenter_(model_.algorithm == SentencePieceModel::Algorithm::kBpe
+                     ? MakeBpeSegmenter(model_, user_defined_)
+                     : MakeUnigramSegmenter(model_)) {
   ids_.reserve(model_.pieces.size());
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
     ids_.emplace(absl::string_view(model_.pieces[id].text), static_cast<int32_t>(id));

@@ -9,12 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/text/byte_tokenizer.h"
-#include "models/text/character_tokenizer.h"
-#include "models/text/line_word_tokenizer.h"
 #include "models/text/sentencepiece_tokenizer.h"
-#include "models/text/unicode_word_tokenizer.h"
-#include "models/text/word_tokenizer.h"
+#include "models/text/tokenizers.h"
 #include "tests/testing/sentencepiece_file.h"
 
 namespace sru::models {
@@ -66,57 +62,57 @@ std::string Error(const Tokenizer& tokenizer, const std::string& text, UnknownUs
   return std::string(status.message());
 }
 
-WordTokenizer Preprocessed(TokenizerType type, bool lowercase = false) {
-  return {PreprocessingConfig{type, lowercase}, Words({"<unk>", "a"}), 0};
+std::unique_ptr<Tokenizer> Preprocessed(TokenizerType type, bool lowercase = false) {
+  return MakeWordTokenizer({type, lowercase}, Words({"<unk>", "a"}), 0);
 }
 
-ByteTokenizer AsciiBytes() {
+std::unique_ptr<Tokenizer> AsciiBytes() {
   std::vector<uint8_t> bytes;
   for (int byte = 32; byte < 127; ++byte) bytes.push_back(static_cast<uint8_t>(byte));
-  return ByteTokenizer(bytes);
+  return MakeByteTokenizer(bytes);
 }
 
 TEST(TokenSpanTest, WordsBetweenWhiteSpace) {
-  const WordTokenizer words = Preprocessed(TokenizerType::kWhitespace);
+  const auto words = Preprocessed(TokenizerType::kWhitespace);
   // Several spaces, a tab, CRLF, an ideographic space, e with a combining accent, an emoji.
-  EXPECT_THAT(Spans(words, "  a \t bc\r\n\u3000e\u0301x \U0001f600"),
+  EXPECT_THAT(Spans(*words, "  a \t bc\r\n\u3000e\u0301x \U0001f600"),
               ElementsAre("2-3/2-3", "6-8/6-8", "13-17/11-14", "18-22/15-16"));
-  EXPECT_THAT(Spans(words, "a b c", 2), ElementsAre("0-1/0-1", "2-3/2-3"));
-  EXPECT_THAT(Spans(words, " \n"), ElementsAre());
+  EXPECT_THAT(Spans(*words, "a b c", 2), ElementsAre("0-1/0-1", "2-3/2-3"));
+  EXPECT_THAT(Spans(*words, " \n"), ElementsAre());
 }
 
 TEST(TokenSpanTest, PlacesAreThoseBeforeWordsAreLowered) {
   // U+0130 and U+212A (Kelvin) are two and three bytes and become "i" and "k".
-  EXPECT_THAT(Spans(Preprocessed(TokenizerType::kLowercase), "\u0130\u212a A \u0130"),
+  EXPECT_THAT(Spans(*Preprocessed(TokenizerType::kLowercase), "\u0130\u212a A \u0130"),
               ElementsAre("0-5/0-2", "6-7/3-4", "8-10/5-6"));
-  const UnicodeWordTokenizer unicode(Words({"<unk>", "a"}), 0, /*lowercase=*/true);
-  EXPECT_THAT(Spans(unicode, "\u0130\u212a,\r\nA"), ElementsAre("0-5/0-2", "5-6/2-3", "8-9/5-6"));
-  EXPECT_EQ(unicode.Encode("A b")->at(0), 1);
+  const auto unicode = MakeUnicodeWordTokenizer(Words({"<unk>", "a"}), 0, /*lowercase=*/true);
+  EXPECT_THAT(Spans(*unicode, "\u0130\u212a,\r\nA"), ElementsAre("0-5/0-2", "5-6/2-3", "8-9/5-6"));
+  EXPECT_EQ(unicode->Encode("A b")->at(0), 1);
 }
 
 TEST(TokenSpanTest, SentencesThatAreCleaned) {
-  const WordTokenizer words = Preprocessed(TokenizerType::kSentenceClassification, true);
+  const auto words = Preprocessed(TokenizerType::kSentenceClassification, true);
   // Cut at n't and before the question mark; what is no letter separates.
-  EXPECT_THAT(Spans(words, "\u00e9 Don't  A?"),
+  EXPECT_THAT(Spans(*words, "\u00e9 Don't  A?"),
               ElementsAre("3-5/2-4", "5-8/4-7", "10-11/9-10", "11-12/10-11"));
 }
 
 TEST(TokenSpanTest, LinesOfWords) {
-  const auto lines = *LineWordTokenizer::Create(Words({"<unk>", "</s>", "a"}));
+  const auto lines = *MakeLineWordTokenizer(Words({"<unk>", "</s>", "a"}), "vocab.txt");
   EXPECT_THAT(Spans(*lines, "a  \u4e2d\r\n\na"),
               ElementsAre("0-1/0-1", "3-6/3-4", "7-8/5-6", "8-9/6-7", "9-10/7-8"));
 }
 
 TEST(TokenSpanTest, CharactersAndBytes) {
-  const CharacterTokenizer characters(Words({"<unk>", "a", "\\n"}), 0);
-  EXPECT_THAT(Spans(characters, "a\u0301\n\U0001f600"),
+  const auto characters = MakeCharacterTokenizer(Words({"<unk>", "a", "\\n"}), 0);
+  EXPECT_THAT(Spans(*characters, "a\u0301\n\U0001f600"),
               ElementsAre("0-1/0-1", "1-3/1-2", "3-4/2-3", "4-8/3-4"));
   std::vector<uint8_t> all(256);
   for (int byte = 0; byte < 256; ++byte) all[byte] = static_cast<uint8_t>(byte);
   // Each byte of a character is within that character.
-  EXPECT_THAT(Spans(ByteTokenizer(all), "a\u00e9b"),
+  EXPECT_THAT(Spans(*MakeByteTokenizer(all), "a\u00e9b"),
               ElementsAre("0-1/0-1", "1-2/1-2", "2-3/1-2", "3-4/2-3"));
-  EXPECT_THAT(Spans(ByteTokenizer(all), "a\u00e9b", 2), ElementsAre("0-1/0-1", "1-2/1-2"));
+  EXPECT_THAT(Spans(*MakeByteTokenizer(all), "a\u00e9b", 2), ElementsAre("0-1/0-1", "1-2/1-2"));
 }
 
 std::unique_ptr<SentencePieceTokenizer> Pieces(const SentencePieceFile& file) {
@@ -155,20 +151,20 @@ TEST(TokenSpanTest, BytesOfAnUnknownCharacterHaveItsPlace) {
 }
 
 TEST(UnknownUseTest, WithASymbol) {
-  const WordTokenizer words = Preprocessed(TokenizerType::kWhitespace);
+  const auto words = Preprocessed(TokenizerType::kWhitespace);
   for (const UnknownUse use : {UnknownUse::kDefault, UnknownUse::kReplace}) {
-    const EncodedText replaced = Encode(words, "a b c a", use);
+    const EncodedText replaced = Encode(*words, "a b c a", use);
     EXPECT_THAT(replaced.ids, ElementsAre(1, 0, 0, 1));
     EXPECT_EQ(replaced.unknown, 2);
   }
-  const EncodedText skipped = Encode(words, "x a b c a", UnknownUse::kSkip);
+  const EncodedText skipped = Encode(*words, "x a b c a", UnknownUse::kSkip);
   EXPECT_THAT(skipped.ids, ElementsAre(1, 1));
   EXPECT_EQ(skipped.spans[1].begin_byte, 8u);
   EXPECT_EQ(skipped.unknown, 3);
   // A skipped token does not count towards the limit of tokens.
-  EXPECT_THAT(Encode(words, "x a b a a", UnknownUse::kSkip, 2).ids, ElementsAre(1, 1));
+  EXPECT_THAT(Encode(*words, "x a b a a", UnknownUse::kSkip, 2).ids, ElementsAre(1, 1));
   EXPECT_EQ(
-      Error(words, "a bc", UnknownUse::kRefuse),
+      Error(*words, "a bc", UnknownUse::kRefuse),
       "the word of 2 bytes at byte 2 is not in the model's vocabulary; set unknown to skip or "
       "replace it");
   const auto pieces = Pieces(SmallSentencePieceFile());
@@ -179,7 +175,7 @@ TEST(UnknownUseTest, WithASymbol) {
 }
 
 TEST(UnknownUseTest, WithoutASymbolWordsAreRefusedOrSkipped) {
-  const auto lines = *LineWordTokenizer::Create(Words({"</s>", "a"}));
+  const auto lines = *MakeLineWordTokenizer(Words({"</s>", "a"}), "vocab.txt");
   for (const UnknownUse use : {UnknownUse::kDefault, UnknownUse::kRefuse, UnknownUse::kReplace}) {
     EXPECT_THAT(Error(*lines, "a bcd", use),
                 HasSubstr("the word of 3 bytes at byte 2 is not in the model's vocabulary, which "
@@ -191,17 +187,18 @@ TEST(UnknownUseTest, WithoutASymbolWordsAreRefusedOrSkipped) {
 }
 
 TEST(UnknownUseTest, WithoutASymbolCharactersAreReplacedByWhatThereIs) {
-  EXPECT_EQ(CharacterTokenizer(Words({"a", " ", "?", "\ufffd"}), -1).ReplacementId(), 3);
-  EXPECT_EQ(CharacterTokenizer(Words({"a", " ", "?"}), -1).ReplacementId(), 2);
-  EXPECT_EQ(CharacterTokenizer(Words({"a", " "}), -1).ReplacementId(), 1);
-  const CharacterTokenizer none(Words({"a", "b"}), -1);
-  EXPECT_EQ(none.ReplacementId(), Tokenizer::kNotFound);
-  EXPECT_THAT(Error(none, "a\u00e9", UnknownUse::kReplace),
+  EXPECT_EQ(MakeCharacterTokenizer(Words({"a", " ", "?", "\ufffd"}), -1)->ReplacementId(), 3);
+  EXPECT_EQ(MakeCharacterTokenizer(Words({"a", " ", "?"}), -1)->ReplacementId(), 2);
+  EXPECT_EQ(MakeCharacterTokenizer(Words({"a", " "}), -1)->ReplacementId(), 1);
+  const auto none = MakeCharacterTokenizer(Words({"a", "b"}), -1);
+  EXPECT_EQ(none->ReplacementId(), Tokenizer::kNotFound);
+  EXPECT_THAT(Error(*none, "a\u00e9", UnknownUse::kReplace),
               HasSubstr("character U+00E9 at byte 1"));
 
-  const CharacterTokenizer characters(Words({"a", " ", "?"}), -1);
-  EXPECT_THAT(Error(characters, "a\"", UnknownUse::kDefault), HasSubstr("U+0022 at byte 1 is not"));
-  const EncodedText replaced = Encode(characters, "a\"? \u4e2d", UnknownUse::kReplace);
+  const auto characters = MakeCharacterTokenizer(Words({"a", " ", "?"}), -1);
+  EXPECT_THAT(Error(*characters, "a\"", UnknownUse::kDefault),
+              HasSubstr("U+0022 at byte 1 is not"));
+  const EncodedText replaced = Encode(*characters, "a\"? \u4e2d", UnknownUse::kReplace);
   EXPECT_THAT(replaced.ids, ElementsAre(0, 2, 2, 1, 2));
   EXPECT_EQ(replaced.unknown, 2);  // not the question mark that the text has
 }
@@ -209,30 +206,30 @@ TEST(UnknownUseTest, WithoutASymbolCharactersAreReplacedByWhatThereIs) {
 // A character of which some bytes are unknown is unknown as a whole.
 TEST(UnknownUseTest, BytesOfACharacterAreOneUnknownToken) {
   std::vector<uint8_t> known = {' ', '?', 'a', 0xc3};
-  const ByteTokenizer bytes(known);
+  const auto bytes = MakeByteTokenizer(known);
   EXPECT_EQ(
-      Error(bytes, "a\u00e9", UnknownUse::kDefault),
+      Error(*bytes, "a\u00e9", UnknownUse::kDefault),
       "byte 2 of the text is 169 (<0xA9>), which is not in the model's vocabulary; set unknown "
       "to skip or replace it");
-  const EncodedText skipped = Encode(bytes, "\u00e9a\"a", UnknownUse::kSkip);
+  const EncodedText skipped = Encode(*bytes, "\u00e9a\"a", UnknownUse::kSkip);
   EXPECT_THAT(skipped.ids, ElementsAre(2, 2));
   EXPECT_EQ(skipped.unknown, 2);
-  const EncodedText replaced = Encode(bytes, "\u00e9a", UnknownUse::kReplace);
+  const EncodedText replaced = Encode(*bytes, "\u00e9a", UnknownUse::kReplace);
   EXPECT_THAT(replaced.ids, ElementsAre(1, 2));
   EXPECT_EQ(replaced.spans[0].end_byte, 2u);
   // Not valid UTF-8: nothing is read behind the end.
-  EXPECT_EQ(Encode(bytes, "a\xf0", UnknownUse::kSkip).ids, std::vector<int32_t>{2});
+  EXPECT_EQ(Encode(*bytes, "a\xf0", UnknownUse::kSkip).ids, std::vector<int32_t>{2});
 }
 
 TEST(UnknownUseTest, ATokenThatIsCutOffIsNotCounted) {
-  const WordTokenizer words = Preprocessed(TokenizerType::kWhitespace);
-  EncodedText encoded = Encode(words, "a b c", UnknownUse::kReplace, 3);
+  const auto words = Preprocessed(TokenizerType::kWhitespace);
+  EncodedText encoded = Encode(*words, "a b c", UnknownUse::kReplace, 3);
   EXPECT_EQ(encoded.unknown, 2);
   encoded.Cut(2);
   EXPECT_THAT(encoded.ids, ElementsAre(1, 0));
   EXPECT_EQ(encoded.spans.size(), 2u);
   EXPECT_EQ(encoded.unknown, 1);
-  EXPECT_EQ(Encode(AsciiBytes(), "abc", UnknownUse::kSkip, 2).ids.size(), 2u);
+  EXPECT_EQ(Encode(*AsciiBytes(), "abc", UnknownUse::kSkip, 2).ids.size(), 2u);
 }
 
 }  // namespace

@@ -118,6 +118,7 @@ struct EncodedText {
   int unknown = 0;              // how many the vocabulary does not have, also of those left out
   size_t unknown_end = 0;       // one past the last of `ids` that is unknown; 0: none is
 
+  size_t size() const { return ids.size(); }
   // Leaves the first `tokens` of them, which are all or all but the last.
   void Cut(size_t tokens);
 };

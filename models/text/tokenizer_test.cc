@@ -8,11 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "models/text/byte_tokenizer.h"
-#include "models/text/character_tokenizer.h"
-#include "models/text/line_word_tokenizer.h"
-#include "models/text/unicode_word_tokenizer.h"
-#include "models/text/word_tokenizer.h"
+#include "models/text/tokenizers.h"
 
 namespace sru::models {
 namespace {
@@ -27,13 +23,13 @@ std::vector<std::unique_ptr<const Tokenizer>> Tokenizers() {
   std::vector<uint8_t> bytes(256);
   for (int byte = 0; byte < 256; ++byte) bytes[byte] = static_cast<uint8_t>(byte);
   std::vector<std::unique_ptr<const Tokenizer>> tokenizers;
-  tokenizers.push_back(std::make_unique<ByteTokenizer>(bytes));
-  tokenizers.push_back(std::make_unique<CharacterTokenizer>(Words(), 0));
-  tokenizers.push_back(*LineWordTokenizer::Create(Words()));
-  tokenizers.push_back(std::make_unique<UnicodeWordTokenizer>(Words(), 0, /*lowercase=*/true));
+  tokenizers.push_back(MakeByteTokenizer(bytes));
+  tokenizers.push_back(MakeCharacterTokenizer(Words(), 0));
+  tokenizers.push_back(*MakeLineWordTokenizer(Words(), "vocab.txt"));
+  tokenizers.push_back(MakeUnicodeWordTokenizer(Words(), 0, /*lowercase=*/true));
   for (const TokenizerType type : kPreprocessings) {
     tokenizers.push_back(
-        std::make_unique<WordTokenizer>(PreprocessingConfig{type, /*lowercase=*/true}, Words(), 0));
+        MakeWordTokenizer(PreprocessingConfig{type, /*lowercase=*/true}, Words(), 0));
   }
   return tokenizers;
 }

@@ -1,13 +1,11 @@
-#include "models/text/unicode_word_tokenizer.h"
-
 #include <utf8proc.h>
 
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "models/text/code_point.h"
-#include "models/text/lower_case.h"
-#include "models/text/white_space.h"
+#include "models/text/tokenizers.h"
 
 namespace sru::models {
 namespace {
@@ -17,28 +15,43 @@ bool IsWordCodePoint(int32_t code_point) {
     const int32_t lower = code_point | 0x20;
     return (lower >= 'a' && lower <= 'z') || (code_point >= '0' && code_point <= '9');
   }
-  switch (utf8proc_category(code_point)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO:
-      return true;
-    default:
-      return false;
-  }
+  // Letters, then marks, then numbers: the categories are in this order.
+  const utf8proc_category_t category = utf8proc_category(code_point);
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NO;
 }
+
+class UnicodeWordTokenizer final : public VocabularyTokenizer {
+ public:
+  UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id, bool lowercase)
+      : VocabularyTokenizer(std::move(vocabulary), oov_id), lowercase_(lowercase) {}
+
+  int32_t Lookup(std::string_view token) const override {
+    if (!lowercase_) return VocabularyTokenizer::Lookup(token);
+    std::string lowered;
+    AppendLowerCase(token, &lowered);
+    return VocabularyTokenizer::Lookup(lowered);
+  }
+
+ private:
+  absl::Status AppendTokens(std::string_view text, TokenSink* sink) const override {
+    return SplitUnicodeWords(text, sink->most_looked_at(), [&](const TextSpan& token) {
+      if (sink->is_full()) return;
+      sink->Add(Lookup(token.Of(text)), token.begin_byte, token.end_byte);
+    });
+  }
+
+  const bool lowercase_;
+};
 
 }  // namespace
 
-absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_tokens,
-                                         absl::FunctionRef<void(const TextSpan&)> sink) {
+std::unique_ptr<Tokenizer> MakeUnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary,
+                                                    int32_t oov_id, bool lowercase) {
+  return std::make_unique<UnicodeWordTokenizer>(std::move(vocabulary), oov_id, lowercase);
+}
+
+absl::Status SplitUnicodeWords(std::string_view text, size_t max_tokens,
+                               absl::FunctionRef<void(const TextSpan&)> sink) {
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   TextSpan token;  // the last code point, or the run that it belongs to
   const auto advance = [&] {
@@ -48,12 +61,10 @@ absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_token
   for (size_t tokens = 0; tokens < max_tokens && token.end_byte < text.size();) {
     token.begin_byte = token.end_byte;
     token.begin_char = token.end_char;
-    if (WhitespaceBytes(text, token.begin_byte) != 0) {
-      advance();
-      continue;
-    }
-    const bool is_word = IsWordCodePoint(CodePointAt(text, token.begin_byte));
+    const int32_t first = CodePointAt(text, token.begin_byte);
     advance();
+    if (IsWhiteSpace(first)) continue;
+    const bool is_word = IsWordCodePoint(first);
     while (is_word && token.end_byte < text.size() &&
            IsWordCodePoint(CodePointAt(text, token.end_byte))) {
       advance();
@@ -62,20 +73,6 @@ absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_token
     ++tokens;
   }
   return absl::OkStatus();
-}
-
-absl::Status UnicodeWordTokenizer::AppendTokens(std::string_view text, TokenSink* sink) const {
-  return Split(text, sink->most_looked_at(), [&](const TextSpan& token) {
-    if (sink->is_full()) return;
-    sink->Add(Lookup(token.Of(text)), token.begin_byte, token.end_byte);
-  });
-}
-
-int32_t UnicodeWordTokenizer::Lookup(std::string_view token) const {
-  if (!lowercase_) return VocabularyTokenizer::Lookup(token);
-  std::string lowered;
-  AppendLowerCase(token, &lowered);
-  return VocabularyTokenizer::Lookup(lowered);
 }
 
 }  // namespace sru::models

@@ -1,5 +1,3 @@
-#include "models/text/unicode_word_tokenizer.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -9,7 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/text/lower_case.h"
+#include "models/text/code_point.h"
+#include "models/text/tokenizers.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/checkpoints.h"
 
@@ -23,8 +22,8 @@ using ::testing::IsEmpty;
 
 std::vector<TextSpan> Spans(const std::string& text, size_t limit = Tokenizer::kNoLimit) {
   std::vector<TextSpan> spans;
-  const absl::Status status = UnicodeWordTokenizer::Split(
-      text, limit, [&](const TextSpan& span) { spans.push_back(span); });
+  const absl::Status status =
+      SplitUnicodeWords(text, limit, [&](const TextSpan& span) { spans.push_back(span); });
   EXPECT_TRUE(status.ok()) << status;
   return spans;
 }
@@ -79,14 +78,14 @@ TEST(UnicodeWordTokenizerTest, LooksWordsUp) {
   const auto make = [](bool lowercase) {
     auto vocabulary = Vocabulary::Parse("<PAD>\n<UNK>\nwho\nWho\n?\n\u00e9t\u00e9\n", 6, "v");
     EXPECT_TRUE(vocabulary.ok()) << vocabulary.status();
-    return UnicodeWordTokenizer(*std::move(vocabulary), 1, lowercase);
+    return MakeUnicodeWordTokenizer(*std::move(vocabulary), 1, lowercase);
   };
-  EXPECT_THAT(*make(false).Encode("Who who? WHO"), ElementsAre(3, 2, 4, 1));
-  EXPECT_THAT(*make(true).Encode("Who who? WHO \u00c9T\u00c9"), ElementsAre(2, 2, 4, 2, 5));
+  EXPECT_THAT(*make(false)->Encode("Who who? WHO"), ElementsAre(3, 2, 4, 1));
+  EXPECT_THAT(*make(true)->Encode("Who who? WHO \u00c9T\u00c9"), ElementsAre(2, 2, 4, 2, 5));
   // The symbols of the vocabulary cannot come from text.
-  EXPECT_THAT(*make(false).Encode("<PAD>"), ElementsAre(1, 1, 1));
-  EXPECT_THAT(*make(true).Encode("who who", 1), ElementsAre(2));
-  const absl::Status status = make(true).Encode("who \xe4").status();
+  EXPECT_THAT(*make(false)->Encode("<PAD>"), ElementsAre(1, 1, 1));
+  EXPECT_THAT(*make(true)->Encode("who who", 1), ElementsAre(2));
+  const absl::Status status = make(true)->Encode("who \xe4").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("not valid UTF-8 at byte 4"));
 }

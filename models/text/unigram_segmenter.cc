@@ -11,23 +11,16 @@ namespace {
 
 constexpr float kUnknownPenalty = 10.0f;
 
-ByteTrie TrieOf(const SentencePieceModel& model) {
-  std::vector<std::pair<std::string_view, int32_t>> entries;
-  for (size_t id = 0; id < model.pieces.size(); ++id) {
-    // An unused piece is never chosen.
-    const PieceKind kind = model.pieces[id].kind;
-    if (!IsInText(kind) || kind == PieceKind::kUnused) continue;
-    entries.emplace_back(model.pieces[id].text, static_cast<int32_t>(id));
-  }
-  return ByteTrie(std::move(entries));
-}
+// An unused piece is never chosen.
+bool IsChosen(PieceKind kind) { return IsInText(kind) && kind != PieceKind::kUnused; }
 
 // Viterbi over the pieces that start at each character. score(path) = sum of the scores of its
 // pieces; a character that is no piece by itself may also be unknown, which is worse than every
 // piece.
 class UnigramSegmenter final : public PieceSegmenter {
  public:
-  explicit UnigramSegmenter(const SentencePieceModel& model) : model_(model), trie_(TrieOf(model)) {
+  explicit UnigramSegmenter(const SentencePieceModel& model)
+      : model_(model), trie_(TrieOf(model, IsChosen)) {
     float lowest = std::numeric_limits<float>::max();
     for (const SentencePieceModel::Piece& piece : model.pieces) {
       if (piece.kind != PieceKind::kNormal) continue;
@@ -108,6 +101,15 @@ class UnigramSegmenter final : public PieceSegmenter {
 };
 
 }  // namespace
+
+ByteTrie TrieOf(const SentencePieceModel& model, bool (*has)(PieceKind)) {
+  std::vector<std::pair<std::string_view, int32_t>> entries;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    if (!has(model.pieces[id].kind)) continue;
+    entries.emplace_back(model.pieces[id].text, static_cast<int32_t>(id));
+  }
+  return ByteTrie(std::move(entries));
+}
 
 std::unique_ptr<PieceSegmenter> MakeUnigramSegmenter(const SentencePieceModel& model) {
   return std::make_unique<UnigramSegmenter>(model);

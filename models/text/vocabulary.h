@@ -20,8 +20,6 @@ namespace sru::models {
 // Immutable and thread-safe.
 class Vocabulary {
  public:
-  static constexpr int32_t kNotFound = -1;
-
   // Parses the contents of a vocab.txt that must have `expected_size` words. The last line may lack
   // its newline. kInvalidArgument with `source` and the line number (from 1) for an empty or
   // duplicate word, a carriage return, invalid UTF-8, a byte order mark, and a wrong count.
@@ -34,10 +32,10 @@ class Vocabulary {
   int size() const { return static_cast<int>(words_.size()); }
   // Requires 0 <= id < size().
   std::string_view word(int32_t id) const { return words_[id]; }
-  // kNotFound when the vocabulary does not have the word.
+  // Tokenizer::kNotFound when the vocabulary does not have the word.
   int32_t Find(std::string_view word) const {
     const auto it = ids_.find(absl::string_view(word.data(), word.size()));
-    return it == ids_.end() ? kNotFound : it->second;
+    return it == ids_.end() ? Tokenizer::kNotFound : it->second;
   }
 
  private:
@@ -57,7 +55,6 @@ class VocabularyTokenizer : public Tokenizer {
       : vocabulary_(std::move(vocabulary)), unknown_id_(unknown_id) {}
 
   int32_t Lookup(std::string_view token) const override {
-    static_assert(Vocabulary::kNotFound == kNotFound);
     const int32_t id = vocabulary_->Find(token);
     return id == kNotFound ? unknown_id_ : id;
   }

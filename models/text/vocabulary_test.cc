@@ -20,8 +20,8 @@ TEST(VocabularyTest, LineNumberIsId) {
     EXPECT_EQ((*vocabulary)->Find("<pad>"), 0);
     EXPECT_EQ((*vocabulary)->Find("<oov>"), 1);
     EXPECT_EQ((*vocabulary)->Find("Straße"), 2);
-    EXPECT_EQ((*vocabulary)->Find("straße"), Vocabulary::kNotFound);
-    EXPECT_EQ((*vocabulary)->Find(""), Vocabulary::kNotFound);
+    EXPECT_EQ((*vocabulary)->Find("straße"), Tokenizer::kNotFound);
+    EXPECT_EQ((*vocabulary)->Find(""), Tokenizer::kNotFound);
     EXPECT_EQ((*vocabulary)->word(2), "Straße");
   }
 }

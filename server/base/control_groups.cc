@@ -1,10 +1,10 @@
 #include "server/base/control_groups.h"
 
-#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -14,8 +14,7 @@ namespace sru::server {
 namespace {
 
 bool HasWord(absl::string_view list, absl::string_view word) {
-  const std::vector<absl::string_view> words = absl::StrSplit(list, ',');
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return absl::c_linear_search(std::vector<absl::string_view>(absl::StrSplit(list, ',')), word);
 }
 
 // Where the groups of a version are mounted, and the group that the top of that stands for: a
@@ -59,14 +58,10 @@ std::vector<ControlGroup> FindControlGroups(absl::string_view controller,
     if (version == 1 && !HasWord(parts[1], controller)) continue;
     absl::string_view path = parts[2];
     const auto [mount, top] = FindMount(version, controller, root);
-    if (top != "/") {
-      // The path is the host's; what the mount shows begins at `top`. A path that is not below it
-      // comes from a group name space that begins there already.
-      if (path == top) {
-        path = "/";
-      } else if (absl::StartsWith(path, top + "/")) {
-        path.remove_prefix(top.size());
-      }
+    // The path is the host's; what the mount shows begins at `top`. A path that is not below it
+    // comes from a group name space that begins there already.
+    if (top != "/" && (path == top || absl::StartsWith(path, top + "/"))) {
+      path.remove_prefix(top.size());
     }
     while (true) {
       path = absl::StripSuffix(path, "/");

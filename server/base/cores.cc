@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/status.h"
 #include "server/base/control_groups.h"
 #include "server/base/crash_report.h"
 
@@ -22,35 +23,6 @@ namespace sru::server {
 namespace {
 
 constexpr int kMaxCores = 1 << 16;
-
-// A cpu_set_t for `cores` cores: the fixed one ends at 1,024.
-class CoreSet {
- public:
-  explicit CoreSet(int cores)
-      : cores_(cores), bytes_(CPU_ALLOC_SIZE(cores)), set_(CPU_ALLOC(cores)) {
-    CPU_ZERO_S(bytes_, set_);
-  }
-  ~CoreSet() { CPU_FREE(set_); }
-  CoreSet(const CoreSet&) = delete;
-  CoreSet& operator=(const CoreSet&) = delete;
-
-  void Add(int core) { CPU_SET_S(core, bytes_, set_); }
-  std::vector<int> List() const {
-    std::vector<int> cores;
-    for (int core = 0; core < cores_; ++core) {
-      if (CPU_ISSET_S(core, bytes_, set_)) cores.push_back(core);
-    }
-    return cores;
-  }
-  // Of the calling thread; 0 or -1, as the system calls.
-  int Read() { return sched_getaffinity(0, bytes_, set_); }
-  int Apply() const { return sched_setaffinity(0, bytes_, set_); }
-
- private:
-  const int cores_;
-  const size_t bytes_;
-  cpu_set_t* const set_;
-};
 
 // How many cores a group's quota pays for, rounded up; nullopt without one.
 std::optional<int> QuotaOf(const ControlGroup& group) {
@@ -73,10 +45,17 @@ std::optional<int> QuotaOf(const ControlGroup& group) {
 }  // namespace
 
 std::vector<int> AllowedCores() {
-  // The system refuses a set that is smaller than its own.
+  // The system refuses a set that is smaller than its own, and one cpu_set_t ends at 1,024 cores.
   for (int cores = CPU_SETSIZE; cores <= kMaxCores; cores *= 2) {
-    CoreSet set(cores);
-    if (set.Read() == 0) return set.List();
+    std::vector<cpu_set_t> set(cores / CPU_SETSIZE);
+    const size_t bytes = set.size() * sizeof(cpu_set_t);
+    if (sched_getaffinity(0, bytes, set.data()) == 0) {
+      std::vector<int> allowed;
+      for (int core = 0; core < cores; ++core) {
+        if (CPU_ISSET_S(core, bytes, set.data())) allowed.push_back(core);
+      }
+      return allowed;
+    }
     if (errno != EINVAL) break;
   }
   return {};
@@ -84,12 +63,12 @@ std::vector<int> AllowedCores() {
 
 absl::Status PinThisThread(int core) {
   if (core < 0 || core >= kMaxCores) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("core: expected 0 to ", kMaxCores - 1, ", found ", core));
+    return InvalidArgument("core: expected 0 to ", kMaxCores - 1, ", found ", core);
   }
-  CoreSet set(std::max<int>(CPU_SETSIZE, core + 1));
-  set.Add(core);
-  if (set.Apply() == 0) return absl::OkStatus();
+  std::vector<cpu_set_t> set(core / CPU_SETSIZE + 1);
+  const size_t bytes = set.size() * sizeof(cpu_set_t);
+  CPU_SET_S(core, bytes, set.data());
+  if (sched_setaffinity(0, bytes, set.data()) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot pin a thread to core ", core));
 }
 

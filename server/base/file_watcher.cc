@@ -8,8 +8,10 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "server/base/cores.h"
 
 namespace sru::server {
@@ -20,14 +22,16 @@ absl::Status CannotRead(const std::string& path, int error) {
       absl::StrCat("cannot read '", path, "': ", std::generic_category().message(error)));
 }
 
-// Reads the file that `fd` was opened for. It must be a regular file.
-absl::StatusOr<std::string> ReadOpenFile(const std::string& path, int fd) {
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  // Non-blocking, so that a pipe in place of a file is refused rather than waited for.
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return CannotRead(path, errno);
+  const absl::Cleanup closer = [fd] { close(fd); };
   struct stat info;
   if (fstat(fd, &info) != 0) return CannotRead(path, errno);
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read '", path, "': expected a regular file",
-                     S_ISDIR(info.st_mode) ? ", found a directory" : ""));
+    return InvalidArgument("cannot read '", path, "': expected a regular file",
+                           S_ISDIR(info.st_mode) ? ", found a directory" : "");
   }
   std::string bytes;
   char buffer[16384];
@@ -38,19 +42,10 @@ absl::StatusOr<std::string> ReadOpenFile(const std::string& path, int fd) {
     if (count == 0) return bytes;
     bytes.append(buffer, static_cast<size_t>(count));
     if (bytes.size() > kMaxWatchedFileBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cannot read '", path, "': longer than ", kMaxWatchedFileBytes, " bytes"));
+      return InvalidArgument("cannot read '", path, "': longer than ", kMaxWatchedFileBytes,
+                             " bytes");
     }
   }
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  // Non-blocking, so that a pipe in place of a file is refused rather than waited for.
-  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return CannotRead(path, errno);
-  absl::StatusOr<std::string> bytes = ReadOpenFile(path, fd);
-  close(fd);
-  return bytes;
 }
 
 bool Same(const FileWatcher::Contents& a, const FileWatcher::Contents& b) {
@@ -62,13 +57,7 @@ bool Same(const FileWatcher::Contents& a, const FileWatcher::Contents& b) {
 absl::StatusOr<std::vector<std::string>> ReadFiles(const std::vector<std::string>& paths) {
   std::vector<std::string> contents;
   for (const std::string& path : paths) {
-    if (path.empty()) {
-      contents.emplace_back();
-      continue;
-    }
-    absl::StatusOr<std::string> bytes = ReadFile(path);
-    if (!bytes.ok()) return bytes.status();
-    contents.push_back(*std::move(bytes));
+    SRU_ASSIGN_OR_RETURN(contents.emplace_back(), path.empty() ? "" : ReadFile(path));
   }
   return contents;
 }

@@ -1,10 +1,10 @@
 #include "server/base/listen_address.h"
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
+#include "base/status.h"
 
 namespace sru::server {
 
@@ -16,11 +16,10 @@ std::string ListenAddress::ToString() const {
 
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view text) {
   const auto error = [&] {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag,
-                     ": expected HOST:PORT with a port from 0 to 65535, such as "
-                     "0.0.0.0:50051 or [::]:50051, found '",
-                     text, "'"));
+    return InvalidArgument("--", flag,
+                           ": expected HOST:PORT with a port from 0 to 65535, such as "
+                           "0.0.0.0:50051 or [::]:50051, found '",
+                           text, "'");
   };
   if (absl::StartsWith(text, kUnixPrefix)) {
     if (text.size() == kUnixPrefix.size()) return error();
@@ -37,12 +36,8 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::s
 
 absl::StatusOr<std::optional<ListenAddress>> ParseOptionalListenAddress(absl::string_view flag,
                                                                         absl::string_view text) {
-  std::optional<ListenAddress> address;
-  if (text.empty()) return address;
-  absl::StatusOr<ListenAddress> parsed = ParseListenAddress(flag, text);
-  if (!parsed.ok()) return parsed.status();
-  address = *std::move(parsed);
-  return address;
+  if (text.empty()) return std::nullopt;
+  return ParseListenAddress(flag, text);
 }
 
 }  // namespace sru::server

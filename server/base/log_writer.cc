@@ -1,7 +1,6 @@
 #include "server/base/log_writer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <system_error>
 #include <utility>
@@ -68,15 +67,13 @@ void LogWriter::Write(absl::string_view line) {
 
 bool LogWriter::Flush(absl::Duration timeout) {
   if (!thread_.joinable()) return true;
-  const auto start = std::chrono::steady_clock::now();
-  MutexLock lock(&mutex_);
-  const int64_t wanted = taken_;
-  while (done_ < wanted) {
-    const absl::Duration waited = absl::FromChrono(std::chrono::steady_clock::now() - start);
-    if (waited >= timeout) return false;
-    written_.WaitFor(&mutex_, timeout - waited);
+  int64_t wanted = 0;
+  {
+    MutexLock lock(&mutex_);
+    wanted = taken_;
   }
-  return true;
+  return WaitUntil(&mutex_, &written_, timeout,
+                   [this, wanted]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ >= wanted; });
 }
 
 int64_t LogWriter::dropped() const {
@@ -84,13 +81,12 @@ int64_t LogWriter::dropped() const {
   return dropped_;
 }
 
-bool LogWriter::WriteOut(absl::string_view text, int64_t* lost) {
+int64_t LogWriter::WriteOut(absl::string_view text) {
   if (mid_line_ && sink_("\n") == 1) mid_line_ = false;
   const size_t written = mid_line_ ? 0 : std::min(sink_(text), text.size());
-  if (written == text.size()) return true;
+  if (written == text.size()) return 0;
   if (written > 0) mid_line_ = text[written - 1] != '\n';
-  *lost = CountLines(text.substr(written));
-  return false;
+  return CountLines(text.substr(written));
 }
 
 void LogWriter::Run() {
@@ -98,8 +94,7 @@ void LogWriter::Run() {
   std::string batch;
   int64_t unreported = 0;  // lines that were lost before what is written next
   const auto report = [&] {
-    int64_t ignored = 0;
-    if (unreported > 0 && WriteOut(loss_line_(unreported), &ignored)) unreported = 0;
+    if (unreported > 0 && WriteOut(loss_line_(unreported)) == 0) unreported = 0;
   };
   for (;;) {
     int64_t lines = 0;
@@ -113,9 +108,8 @@ void LogWriter::Run() {
       overflow = std::exchange(overflow_, 0);
     }
     report();
-    int64_t lost = 0;
-    if (!WriteOut(batch, &lost)) unreported += lost;
-    unreported += overflow;
+    const int64_t lost = WriteOut(batch);
+    unreported += lost + overflow;
     report();
     batch.clear();
     if (batch.capacity() > kKeptBytes) batch.shrink_to_fit();

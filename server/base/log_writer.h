@@ -52,8 +52,8 @@ class LogWriter {
 
  private:
   void Run();
-  // Whether all of `text` got through; otherwise `*lost` is how many of its lines did not.
-  bool WriteOut(absl::string_view text, int64_t* lost);
+  // How many lines of `text`, which ends one, did not get through.
+  int64_t WriteOut(absl::string_view text);
 
   const Options options_;
   const Sink sink_;

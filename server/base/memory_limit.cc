@@ -40,47 +40,34 @@ std::optional<int64_t> FindNumber(absl::string_view text, absl::string_view key)
   return std::nullopt;
 }
 
-class Reader {
- public:
-  MemoryLimits Read(const std::string& root) {
-    const std::string memory = ReadSystemFile(absl::StrCat(root, "/proc/meminfo"));
-    const std::optional<int64_t> total = FindNumber(memory, "MemTotal");
-    const std::optional<int64_t> available = FindNumber(memory, "MemAvailable");
-    if (total.has_value()) AddLevel(*total << 10, (*total - available.value_or(*total)) << 10);
-    for (const ControlGroup& group : FindControlGroups("memory", root)) {
-      AddGroup(group.version == 1 ? kVersion1 : kVersion2, group.directory);
-    }
-    return limits_;
-  }
+}  // namespace
 
- private:
-  void AddLevel(int64_t limit, int64_t used) {
+MemoryLimits ReadMemoryLimits(const std::string& root) {
+  std::optional<MemoryLimits> limits;
+  const auto add_level = [&limits](int64_t limit, int64_t used) {
     used = std::clamp<int64_t>(used, 0, limit);
-    if (!any_ || limit < limits_.limit_bytes) {
-      limits_.limit_bytes = limit;
-      limits_.used_bytes = used;
+    if (!limits.has_value()) limits = {limit, used, limit - used};
+    if (limit < limits->limit_bytes) {
+      limits->limit_bytes = limit;
+      limits->used_bytes = used;
     }
-    const int64_t available = limit - used;
-    limits_.available_bytes = any_ ? std::min(limits_.available_bytes, available) : available;
-    any_ = true;
-  }
-
-  void AddGroup(const GroupFiles& files, const std::string& directory) {
+    limits->available_bytes = std::min(limits->available_bytes, limit - used);
+  };
+  const std::string memory = ReadSystemFile(absl::StrCat(root, "/proc/meminfo"));
+  const std::optional<int64_t> total = FindNumber(memory, "MemTotal");
+  const std::optional<int64_t> available = FindNumber(memory, "MemAvailable");
+  if (total.has_value()) add_level(*total << 10, (*total - available.value_or(*total)) << 10);
+  for (const auto& [version, directory] : FindControlGroups("memory", root)) {
+    const GroupFiles& files = version == 1 ? kVersion1 : kVersion2;
     const std::optional<int64_t> limit = ReadNumber(absl::StrCat(directory, files.limit));
     // Without a limit version 2 says "max" and version 1 a number near 2^63.
-    if (!limit.has_value() || *limit >= int64_t{1} << 62) return;
+    if (!limit.has_value() || *limit >= int64_t{1} << 62) continue;
     const std::optional<int64_t> used = ReadNumber(absl::StrCat(directory, files.used));
     const int64_t inactive =
         FindNumber(ReadSystemFile(directory + "memory.stat"), files.inactive_file).value_or(0);
-    AddLevel(*limit, used.value_or(0) - inactive);
+    add_level(*limit, used.value_or(0) - inactive);
   }
-
-  MemoryLimits limits_;
-  bool any_ = false;
-};
-
-}  // namespace
-
-MemoryLimits ReadMemoryLimits(const std::string& root) { return Reader().Read(root); }
+  return limits.value_or(MemoryLimits());
+}
 
 }  // namespace sru::server

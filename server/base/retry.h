@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/string_view.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
 namespace sru::server {
@@ -26,11 +26,8 @@ inline constexpr absl::Duration kStreamRetryAfter = absl::Seconds(1);
 
 // The status with this time, which lies between 0 and a day.
 inline absl::Status RetryAfter(absl::Status status, absl::Duration delay) {
-  const int64_t nanoseconds =
-      absl::ToInt64Nanoseconds(std::clamp(delay, absl::ZeroDuration(), absl::Hours(24)));
-  char bytes[sizeof(nanoseconds)];
-  std::memcpy(bytes, &nanoseconds, sizeof(bytes));
-  status.SetPayload(kRetryPayloadUrl, absl::Cord(absl::string_view(bytes, sizeof(bytes))));
+  const absl::Duration within = std::clamp(delay, absl::ZeroDuration(), absl::Hours(24));
+  status.SetPayload(kRetryPayloadUrl, absl::Cord(absl::StrCat(absl::ToInt64Nanoseconds(within))));
   return status;
 }
 
@@ -38,9 +35,9 @@ inline absl::Status RetryAfter(absl::Status status, absl::Duration delay) {
 inline std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kRetryPayloadUrl);
   int64_t nanoseconds = 0;
-  if (!payload.has_value() || payload->size() != sizeof(nanoseconds)) return std::nullopt;
-  const std::string bytes(*payload);
-  std::memcpy(&nanoseconds, bytes.data(), sizeof(nanoseconds));
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &nanoseconds)) {
+    return std::nullopt;
+  }
   return absl::Nanoseconds(nanoseconds);
 }
 

@@ -29,12 +29,20 @@ class BatchRunner {
   virtual absl::Status Run(const std::vector<const SequenceTask*>& sequences) = 0;
 };
 
-// Is told of every batch that ran, from the workers' threads.
-class BatchObserver {
+// Is told of what ran, from the workers' threads.
+class ComputeObserver {
  public:
-  virtual ~BatchObserver() = default;
+  virtual ~ComputeObserver() = default;
+
   virtual void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                        const absl::Status& status) = 0;
+  // A step that ran, or failed.
+  virtual void OnStep(int /*sequences*/, absl::Duration /*compute*/) {}
+  // Unless calls are answered as a whole: the first tokens of a sequence, `duration` since
+  // Submit().
+  virtual void OnFirstToken(absl::Duration /*duration*/) {}
+  // Later ones, `duration` since the step that gave those before.
+  virtual void OnNextToken(absl::Duration /*duration*/) {}
 };
 
 }  // namespace sru::server::batching

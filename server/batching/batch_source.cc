@@ -6,7 +6,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
-#include "base/status.h"
 #include "server/base/cores.h"
 #include "server/base/crash_report.h"
 #include "server/base/retry.h"
@@ -98,26 +97,14 @@ class BatchSource::LoopRuns final : public TurnWork {
 };
 
 struct BatchSource::Outcome {
-  bool ran = false;
   absl::Status batch;   // the run of the batch as a whole
   absl::Status shared;  // what its requests end with, except for `failures`
   Failures failures;
 };
 
-absl::StatusOr<std::unique_ptr<BatchSource>> BatchSource::Create(
-    std::vector<std::unique_ptr<BatchRunner>> runners, const WorkSourceOptions& options,
-    const BatcherOptions& batcher, WorkerPool* pool, const Clock* clock, BatchObserver* observer,
-    NestedRunner nested) {
-  BatcherOptions batcher_options = batcher;
-  batcher_options.num_workers = static_cast<int>(runners.size());
-  SRU_ASSIGN_OR_RETURN(std::unique_ptr<Batcher> made, Batcher::Create(batcher_options, clock));
-  return std::unique_ptr<BatchSource>(new BatchSource(std::move(runners), std::move(made), options,
-                                                      pool, clock, observer, std::move(nested)));
-}
-
 BatchSource::BatchSource(std::vector<std::unique_ptr<BatchRunner>> runners,
                          std::unique_ptr<Batcher> batcher, const WorkSourceOptions& options,
-                         WorkerPool* pool, const Clock* clock, BatchObserver* observer,
+                         WorkerPool* pool, const Clock* clock, ComputeObserver* observer,
                          NestedRunner nested)
     : WorkSource(options, pool, PlacesOf(runners, pool->num_devices()),
                  /*cut_off_time=*/absl::ZeroDuration(), clock),
@@ -126,8 +113,9 @@ BatchSource::BatchSource(std::vector<std::unique_ptr<BatchRunner>> runners,
       most_nested_(nested.most),
       batcher_(std::move(batcher)),
       observer_(observer),
-      usage_(runners_.size()),
+      claims_(runners_),
       loop_runs_(std::make_shared<LoopRuns>(this)) {
+  batcher_->SetNumWorkers(static_cast<int>(num_places_));
   batcher_->OnWork([this] { Notify(); },
                    [runs = loop_runs_] {
                      TurnWorkList* const list = TurnWorkList::OfThisThread();
@@ -157,14 +145,10 @@ void BatchSource::OnDeviceLost(int /*device*/, const absl::Status& error) {
 NextWork BatchSource::Next(int device, absl::Time now, bool nested) {
   const NextWork next = batcher_->Next(now);
   if (next.at == absl::InfiniteFuture()) return next;
-  const MutexLock lock(&usage_mutex_);
   const bool fits = nested && next.tokens <= most_nested_.tokens;
-  if (FindIdle(device, 0, num_places_) < num_places_ ||
-      (fits && FindIdle(device, num_places_, runners_.size()) < runners_.size())) {
-    return next;
-  }
-  was_short_ = true;
-  return NextWork();
+  const bool can =
+      !is_lost(device) && claims_.CanClaim(device, fits ? runners_.size() : num_places_);
+  return can ? next : NextWork();
 }
 
 bool BatchSource::RunNext(WorkerPool::Job* job) {
@@ -176,7 +160,7 @@ bool BatchSource::RunNext(WorkerPool::Job* job) {
 }
 
 bool BatchSource::RunWithin(size_t begin, size_t end, bool strictly, WorkerPool::Job* job) {
-  const size_t runner = ClaimIdle(job->device(), begin, end);
+  const size_t runner = Claim(job->device(), begin, end);
   if (runner == end) return false;
   std::unique_ptr<Batch> batch = job->is_nested()
                                      ? batcher_->TryTakeBatchWithin(most_nested_, strictly)
@@ -185,21 +169,17 @@ bool BatchSource::RunWithin(size_t begin, size_t end, bool strictly, WorkerPool:
     Free(runner);
     return false;
   }
-  if (batch->left_some()) Notify();
+  if (batch->left_some) Notify();
   RunBatch(runner, std::move(batch), times_threads(), job);
   return true;
 }
 
 void BatchSource::RunHereOrWake(bool in_time) {
   const int devices = pool().num_devices();
-  int first = 0;
-  if (devices > 1) {
-    const MutexLock lock(&usage_mutex_);
-    first = next_device_++;
-  }
+  const int first = devices > 1 ? next_device_++ : 0;
   for (int i = 0; i < devices && in_time; ++i) {
     const int device = (first + i) % devices;
-    const size_t runner = ClaimIdle(device, 0, num_places_);
+    const size_t runner = Claim(device, 0, num_places_);
     if (runner == num_places_) continue;
     if (!pool().TryEnter(this, device, /*interrupts=*/false)) {
       Free(runner);
@@ -207,7 +187,7 @@ void BatchSource::RunHereOrWake(bool in_time) {
     }
     std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
     // The rest comes in a turn of its own: the loop writes the answers before.
-    if (batch != nullptr && batch->left_some()) TurnWorkList::OfThisThread()->Add(loop_runs_);
+    if (batch != nullptr && batch->left_some) TurnWorkList::OfThisThread()->Add(loop_runs_);
     if (RunEntered(runner, device, std::move(batch))) return;
     break;
   }
@@ -219,12 +199,12 @@ bool BatchSource::InterruptHere() {
   if (num_places_ == runners_.size() || !pool().TryEnter(this, device, /*interrupts=*/true)) {
     return false;
   }
-  const size_t runner = ClaimIdle(device, num_places_, runners_.size());
+  const size_t runner = Claim(device, num_places_, runners_.size());
   std::unique_ptr<Batch> batch;
   if (runner < runners_.size()) {
     batch = batcher_->TryTakeBatchWithin(most_nested_, /*strictly=*/true);
   }
-  if (batch != nullptr && batch->left_some()) Notify();
+  if (batch != nullptr && batch->left_some) Notify();
   return RunEntered(runner, device, std::move(batch));
 }
 
@@ -245,11 +225,11 @@ void BatchSource::RunBatch(size_t runner, std::unique_ptr<Batch> batch, bool is_
   const crash::InFlight in_flight("batch", model_name());
   const absl::Time start = clock().Now();
   const absl::Duration used_before = is_timed ? ThreadTime() : absl::ZeroDuration();
-  job->Begin(batch->parts(), this);
+  job->Begin(batch->parts, this);
   Outcome outcome;
   int runs = 0;
   for (size_t on = runner; on < runners_.size() && runs < kMaxRuns; on = LeastLoaded()) {
-    if (on != runner || runs > 0) ClaimAgain(on);
+    if (on != runner || runs > 0) claims_.ClaimAgain(on);
     if (is_lost(runners_[on]->device())) {  // it may have failed since it was chosen
       outcome = Outcome();
       outcome.batch = outcome.shared = absl::UnavailableError(
@@ -257,82 +237,42 @@ void BatchSource::RunBatch(size_t runner, std::unique_ptr<Batch> batch, bool is_
     } else {
       const kernels::TurnEnd::Scope turns(job);
       outcome = RunOn(*runners_[on], *batch);
+      ++runs;
     }
     Free(on);
-    if (outcome.ran) ++runs;
     if (!absl::IsUnavailable(outcome.shared)) break;
     ReportLost(runners_[on]->device(), outcome.shared);
   }
-  for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
+  batch->failures = std::move(outcome.failures);
   const absl::Duration interrupted = job->interrupted();
   batch->StartLater(interrupted);
   const absl::Duration compute = clock().Now() - start - interrupted;
   if (is_timed) {
     const absl::Duration used = ThreadTime() - used_before - job->interrupted_thread_time();
-    batch->SetInterrupted(std::max(absl::ZeroDuration(), compute - used));
+    batch->interrupted = std::max(absl::ZeroDuration(), compute - used);
   }
   // Reported before the answers, so that a client that has its answer finds the batch in the
   // metrics.
   if (observer_ != nullptr) {
-    observer_->OnBatch(static_cast<int>(batch->sequences().size()), batch->num_tokens(), compute,
+    observer_->OnBatch(static_cast<int>(batch->sequences.size()), batch->num_tokens, compute,
                        outcome.batch);
   }
   batcher_->Finish(std::move(batch), outcome.shared, compute);
 }
 
-size_t BatchSource::FindIdle(int device, size_t begin, size_t end) const {
-  if (is_lost(device)) return end;
-  const auto is_idle = [&](size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(usage_mutex_) {
-    return runners_[i]->device() == device && !usage_[i].busy && usage_[i].waiting_again == 0;
-  };
-  while (begin < end && !is_idle(begin)) ++begin;
-  return begin;
-}
-
-size_t BatchSource::ClaimIdle(int device, size_t begin, size_t end) {
-  const MutexLock lock(&usage_mutex_);
-  const size_t runner = FindIdle(device, begin, end);
-  if (runner < end) usage_[runner].busy = true;
-  return runner;
-}
-
-void BatchSource::ClaimAgain(size_t runner) {
-  const MutexLock lock(&usage_mutex_);
-  Usage& usage = usage_[runner];
-  ++usage.waiting_again;
-  while (usage.busy) freed_.Wait(&usage_mutex_);
-  --usage.waiting_again;
-  usage.busy = true;
-}
-
-void BatchSource::Free(size_t runner) {
-  bool was_short = false;
-  {
-    const MutexLock lock(&usage_mutex_);
-    usage_[runner].busy = false;
-    was_short = std::exchange(was_short_, false);
-  }
-  freed_.SignalAll();
-  if (was_short) Notify();
-}
-
 size_t BatchSource::LeastLoaded() {
-  const MutexLock lock(&usage_mutex_);
-  const auto load = [this](size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(usage_mutex_) {
-    return usage_[i].waiting_again + (usage_[i].busy ? 1 : 0);
-  };
+  const std::vector<int> loads = claims_.Loads();
   size_t best = runners_.size();
   for (size_t i = 0; i < num_places_; ++i) {
     if (is_lost(runners_[i]->device())) continue;
-    if (best == runners_.size() || load(i) < load(best)) best = i;
+    if (best == runners_.size() || loads[i] < loads[best]) best = i;
   }
   return best;
 }
 
 BatchSource::Outcome BatchSource::RunOn(BatchRunner& runner, const Batch& batch) {
   Outcome outcome;
-  const std::vector<const SequenceTask*>& all = batch.sequences();
-  outcome.ran = true;
+  const std::vector<const SequenceTask*>& all = batch.sequences;
   outcome.batch = runner.Run(all);
   outcome.shared = RunAgain(runner, all, 0, all.size(), outcome.batch, &outcome.failures);
   if (!outcome.shared.ok()) {

@@ -20,15 +20,12 @@
 #ifndef SRU_SERVER_BATCHING_BATCH_SOURCE_H_
 #define SRU_SERVER_BATCHING_BATCH_SOURCE_H_
 
+#include <atomic>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/mutex.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/queue/batcher.h"
 #include "server/batching/work_source.h"
@@ -43,13 +40,11 @@ class BatchSource : public WorkSource {
     OrderWeight most;
   };
 
-  // As many batches at a time as there are runners; `batcher.num_workers` is ignored. `clock` must
-  // outlive the source, and so must `observer`, which may be null. kInvalidArgument names the
-  // option that is out of range.
-  static absl::StatusOr<std::unique_ptr<BatchSource>> Create(
-      std::vector<std::unique_ptr<BatchRunner>> runners, const WorkSourceOptions& options,
-      const BatcherOptions& batcher, WorkerPool* pool, const Clock* clock, BatchObserver* observer,
-      NestedRunner nested = NestedRunner());
+  // As many batches at a time as there are runners. `clock` must outlive the source, and so must
+  // `observer`, which may be null.
+  BatchSource(std::vector<std::unique_ptr<BatchRunner>> runners, std::unique_ptr<Batcher> batcher,
+              const WorkSourceOptions& options, WorkerPool* pool, const Clock* clock,
+              ComputeObserver* observer, NestedRunner nested = NestedRunner());
   ~BatchSource() override { Stop(); }
 
   Batcher& batcher() { return *batcher_; }
@@ -64,16 +59,6 @@ class BatchSource : public WorkSource {
  private:
   struct Outcome;
   class LoopRuns;
-  // The state of a runner, which serves one thread at a time. A batch that runs a second time takes
-  // it before new batches do: otherwise the batch would wait behind the whole queue.
-  struct Usage {
-    bool busy = false;
-    int waiting_again = 0;
-  };
-
-  BatchSource(std::vector<std::unique_ptr<BatchRunner>> runners, std::unique_ptr<Batcher> batcher,
-              const WorkSourceOptions& options, WorkerPool* pool, const Clock* clock,
-              BatchObserver* observer, NestedRunner nested);
 
   void CutOff() override;
   void OnPlacesLeft(int places) override { batcher_->SetNumWorkers(places); }
@@ -86,37 +71,31 @@ class BatchSource : public WorkSource {
   // The thread has entered the pool with this runner: runs the batch, unless it is null, and
   // leaves. Returns whether there was one.
   bool RunEntered(size_t runner, int device, std::unique_ptr<Batch> batch);
-  // The first runner in [begin, end) of the device that nobody uses; `end` if there is none, or the
-  // device is lost.
-  size_t FindIdle(int device, size_t begin, size_t end) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(usage_mutex_);
-  // Likewise; it is busy from now on.
-  size_t ClaimIdle(int device, size_t begin, size_t end);
+  // As RunnerClaims::Claim(); `end` if the device is lost.
+  size_t Claim(int device, size_t begin, size_t end) {
+    return is_lost(device) ? end : claims_.Claim(device, begin, end);
+  }
   // RunNext() on one of these runners; `strictly` as Batcher::TryTakeBatchWithin() has it.
   bool RunWithin(size_t begin, size_t end, bool strictly, WorkerPool::Job* job);
-  void Free(size_t runner);
+  void Free(size_t runner) {
+    if (claims_.Free(runner)) Notify();
+  }
   // Runs a batch, first on `runner`, which has been claimed, and hands it back. `is_timed`: it may
   // take long.
   void RunBatch(size_t runner, std::unique_ptr<Batch> batch, bool is_timed, WorkerPool::Job* job);
-  // Waits until the runner is free, and makes it busy: for a batch that has run before.
-  void ClaimAgain(size_t runner);
   Outcome RunOn(BatchRunner& runner, const Batch& batch);
   // The runner in service that a batch would wait for least; runners_.size() when there is none.
   size_t LeastLoaded();
 
-  // Run by whoever made them busy. The one for nested batches, if there is one, comes last.
+  // Run by whoever has claimed them. The one for nested batches, if there is one, comes last.
   const std::vector<std::unique_ptr<BatchRunner>> runners_;
   const size_t num_places_;  // without that one
   const OrderWeight most_nested_;
   const std::unique_ptr<Batcher> batcher_;  // thread-safe by itself
-  BatchObserver* const observer_;
-  Mutex usage_mutex_;
-  CondVar freed_;
-  std::vector<Usage> usage_ ABSL_GUARDED_BY(usage_mutex_);  // [runner]
-  // The pool was told that there is no runner for work that waits.
-  bool was_short_ ABSL_GUARDED_BY(usage_mutex_) = false;
+  ComputeObserver* const observer_;
+  RunnerClaims claims_;
   // Where a loop looks first: in turns, so that a device that has failed is noticed.
-  int next_device_ ABSL_GUARDED_BY(usage_mutex_) = 0;
+  std::atomic<int> next_device_{0};
   const std::shared_ptr<LoopRuns> loop_runs_;
 };
 

@@ -144,15 +144,17 @@ TEST(CancelStormTest, NothingIsLeftAndNoWorkerSleepsBesideWork) {
   WorkerPool pool(pool_options, &clock);
   WorkSourceOptions batch_options;
   batch_options.model = &batch_options;
-  auto batches =
-      BatchSource::Create(std::move(batch_runners), batch_options, batcher, &pool, &clock, nullptr);
-  StepSourceOptions step_options;
+  BatchSource batches(std::move(batch_runners), Batcher::Create(batcher, &clock).value(),
+                      batch_options, &pool, &clock, nullptr);
+  WorkSourceOptions step_options;
   step_options.model = &step_options;
-  step_options.scheduler.max_step_sequences = 16;
-  auto steps = StepSource::Create(std::move(step_runners), step_options, &pool, &clock, nullptr);
-  ASSERT_TRUE(batches.ok() && steps.ok());
-  (*batches)->Start();
-  (*steps)->Start();
+  SchedulerOptions scheduler;
+  scheduler.max_step_sequences = 16;
+  scheduler.workers = {kWorkers};
+  StepSource steps(std::move(step_runners), SequenceScheduler::Create(scheduler, &clock).value(),
+                   absl::UnavailableError("drained"), step_options, &pool, &clock, nullptr);
+  batches.Start();
+  steps.Start();
 
   std::atomic<bool> over{false};
   std::thread watch([&] {
@@ -160,10 +162,10 @@ TEST(CancelStormTest, NothingIsLeftAndNoWorkerSleepsBesideWork) {
     absl::Time steps_since = absl::InfiniteFuture();
     while (!over.load()) {
       const absl::Time now = absl::Now();
-      const BatcherStats queue = (*batches)->batcher().stats();
+      const BatcherStats queue = batches.batcher().stats();
       const bool forgotten = queue.queued_sequences > 0 && queue.running_batches == 0;
       batches_since = forgotten ? std::min(batches_since, now) : absl::InfiniteFuture();
-      const StepStats texts = (*steps)->stats();
+      const StepStats texts = steps.stats();
       const bool idle = texts.running + texts.waiting > 0 && texts.running_steps == 0;
       steps_since = idle ? std::min(steps_since, now) : absl::InfiniteFuture();
       ASSERT_LT(now - batches_since, kForgotten);
@@ -175,16 +177,16 @@ TEST(CancelStormTest, NothingIsLeftAndNoWorkerSleepsBesideWork) {
   std::vector<int64_t> cancelled(kClients);
   for (int i = 0; i < kClients; ++i) {
     clients.emplace_back(
-        [&, i] { Client(**batches, **steps, Calls() / kClients, 20 + i, &cancelled[i]); });
+        [&, i] { Client(batches, steps, Calls() / kClients, 20 + i, &cancelled[i]); });
   }
   for (std::thread& client : clients) client.join();
   over = true;
   watch.join();
   for (const int64_t count : cancelled) EXPECT_GT(count, Calls() / kClients / 2);
-  const BatcherStats queue = (*batches)->batcher().stats();
+  const BatcherStats queue = batches.batcher().stats();
   EXPECT_EQ(queue.queued_sequences + queue.queued_tokens, 0);
   EXPECT_GT(queue.cancelled, 0);
-  const StepStats texts = (*steps)->stats();
+  const StepStats texts = steps.stats();
   EXPECT_EQ(texts.running + texts.waiting + texts.paused + texts.waiting_rows, 0);
   EXPECT_GT(texts.cancelled, 0);
 }

@@ -5,13 +5,11 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/in_parallel.h"
-#include "server/base/cores.h"
 #include "server/batching/batch_source.h"
 #include "server/batching/step_source.h"
 
@@ -19,6 +17,10 @@ namespace sru::server::batching {
 namespace {
 
 constexpr int kMaxInstances = 1024;
+// After this much work at a time, a worker looks for work that has to go first, or yields its core
+// to other threads. No flag: longer turns delay other callers and shorter ones cost throughput, on
+// every machine.
+constexpr std::chrono::microseconds kComputeTurn{200};
 // The largest batch that interrupts others of its model while all its runners are busy.
 constexpr int kNestedTokens = 256;
 
@@ -70,7 +72,7 @@ class EngineImpl : public Engine {
         state_arenas_(std::move(state_arenas)),
         prefixes_(std::move(prefixes)),
         clock_(clock),
-        pool_(options.pool),
+        pool_(*options.pool),
         on_device_lost_(options.on_device_lost) {}
 
   ~EngineImpl() override {
@@ -80,9 +82,9 @@ class EngineImpl : public Engine {
   }
 
   // Warms up and serves. After an error nothing is served.
-  absl::Status Start(std::vector<Runners> all, BatchSource::NestedRunner nested,
-                     const TaskRunners& task, const EngineOptions& options,
-                     BatchObserver* observer) {
+  absl::Status Start(std::vector<Runners> all, std::unique_ptr<Batcher> batcher,
+                     BatchSource::NestedRunner nested, const TaskRunners& task,
+                     const EngineOptions& options, ComputeObserver* observer) {
     if (all.empty()) return InvalidArgument("runners: expected at least one");
     std::vector<absl::Status> warm(all.size());
     kernels::InParallel(static_cast<int>(all.size()), [&](int i) {
@@ -94,7 +96,6 @@ class EngineImpl : public Engine {
       if (!status.ok() && !absl::IsUnavailable(status)) return status;
       lost.Update(status);
     }
-    MakePool(all, options);
     std::vector<int> lost_devices;
     std::vector<std::unique_ptr<BatchRunner>> runners;
     std::vector<std::unique_ptr<StepRunner>> steppers;
@@ -104,12 +105,12 @@ class EngineImpl : public Engine {
       if (all[i].steps != nullptr) steppers.push_back(std::move(all[i].steps));
     }
     if (!runners.empty()) {
-      SRU_ASSIGN_OR_RETURN(
-          batches_, BatchSource::Create(std::move(runners), SourceOptionsOf(), options.batcher,
-                                        pool_, clock_, observer, std::move(nested)));
+      batches_ =
+          std::make_unique<BatchSource>(std::move(runners), std::move(batcher), SourceOptionsOf(),
+                                        &pool_, clock_, observer, std::move(nested));
     }
     if (!steppers.empty()) {
-      SRU_RETURN_UNLESS_OK(MakeSteps(std::move(steppers), task, options));
+      SRU_RETURN_UNLESS_OK(MakeSteps(std::move(steppers), task, options, observer));
     }
     for (const int device : lost_devices) TakeOutDevice(device, lost);
     if (instances() == 0) return lost;
@@ -132,7 +133,10 @@ class EngineImpl : public Engine {
     return stats;
   }
   int instances() const override { return first_source().in_service(); }
-  const StateArenas* state_arenas() const override { return state_arenas_.get(); }
+  std::optional<StateArenas::Stats> state_stats() const override {
+    if (state_arenas_ == nullptr) return std::nullopt;
+    return state_arenas_->stats();
+  }
   std::optional<PrefixCache::Stats> prefix_stats() const override {
     if (prefixes_.empty()) return std::nullopt;
     PrefixCache::Stats sum;
@@ -173,25 +177,10 @@ class EngineImpl : public Engine {
     return batches_ != nullptr ? static_cast<WorkSource&>(*batches_) : *steps_;
   }
 
-  void MakePool(const std::vector<Runners>& all, const EngineOptions& options) {
-    if (pool_ != nullptr) return;
-    WorkerPoolOptions own;
-    own.workers.assign(model_ == nullptr ? 1 : model_->compiled().num_devices(), 0);
-    for (const Runners& runners : all) {
-      const auto device = static_cast<size_t>(runners.device());
-      if (device >= own.workers.size()) own.workers.resize(device + 1);
-      ++own.workers[device];
-    }
-    own.interrupts =
-        model_ != nullptr && IsOnCpu(*model_) && options.compute_turn > absl::ZeroDuration();
-    own_pool_ = std::make_unique<WorkerPool>(std::move(own), clock_);
-    pool_ = own_pool_.get();
-  }
-
   WorkSourceOptions SourceOptionsOf() {
     WorkSourceOptions source;
     if (model_ != nullptr) {
-      source.name = absl::StrCat("model ", model_->name(), " version ", model_->version());
+      source.name = absl::StrCat(model_->name(), " version ", model_->version());
     }
     source.model = this;
     source.times_threads = model_ != nullptr && IsOnCpu(*model_);
@@ -202,11 +191,9 @@ class EngineImpl : public Engine {
   }
 
   absl::Status MakeSteps(std::vector<std::unique_ptr<StepRunner>> runners, const TaskRunners& task,
-                         const EngineOptions& options) {
-    StepSourceOptions steps;
-    static_cast<WorkSourceOptions&>(steps) = SourceOptionsOf();
-    steps.drain_status = absl::UnavailableError(task.drained);
-    SchedulerOptions& scheduler = steps.scheduler;
+                         const EngineOptions& options, ComputeObserver* observer) {
+    SchedulerOptions scheduler;
+    scheduler.workers = PlacesOf(runners, pool_.num_devices());
     scheduler.max_step_tokens = MaxStepTokens(*model_, task, options);
     scheduler.max_step_sequences = options.batcher.max_batch_sequences;
     scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
@@ -217,17 +204,19 @@ class EngineImpl : public Engine {
     if (task.result_at_end) {
       // No more begin than have branches in the steps that a device can run at a time: the others
       // wait, and hold no memory of the device.
-      std::vector<int64_t> places(pool_->num_devices());
-      for (const auto& runner : runners) ++places[runner->device()];
       scheduler.max_begun_branches =
-          *std::max_element(places.begin(), places.end()) * scheduler.max_step_sequences;
+          int64_t{*std::max_element(scheduler.workers.begin(), scheduler.workers.end())} *
+          scheduler.max_step_sequences;
       scheduler.max_waiting_sequences = options.batcher.max_queue_sequences;
       scheduler.max_streams = std::numeric_limits<int>::max();
     } else {
       scheduler.max_streams = options.max_streams;
     }
-    SRU_ASSIGN_OR_RETURN(steps_, StepSource::Create(std::move(runners), steps, pool_, clock_,
-                                                    options.step_observer));
+    SRU_ASSIGN_OR_RETURN(std::unique_ptr<SequenceScheduler> made,
+                         SequenceScheduler::Create(scheduler, clock_));
+    steps_ = std::make_unique<StepSource>(std::move(runners), std::move(made),
+                                          absl::UnavailableError(task.drained), SourceOptionsOf(),
+                                          &pool_, clock_, observer);
     return absl::OkStatus();
   }
 
@@ -235,8 +224,7 @@ class EngineImpl : public Engine {
   const std::shared_ptr<const StateArenas> state_arenas_;  // may be null
   const PrefixCaches prefixes_;
   const Clock* const clock_;
-  std::unique_ptr<WorkerPool> own_pool_;  // null: it is another's
-  WorkerPool* pool_;
+  WorkerPool& pool_;
   const std::function<void(int, const absl::Status&)> on_device_lost_;
 
   // Constant once started, and thread-safe by themselves. Null where the model has none.
@@ -245,33 +233,13 @@ class EngineImpl : public Engine {
 };
 
 // How many batches may run at a time on all devices.
-int MostInstances(const kernels::CompiledModel& compiled, const EngineOptions& options) {
-  const int asked = options.instances > 0 ? options.instances : std::numeric_limits<int>::max();
+size_t MostInstances(const EngineOptions& options) {
   int workers = 0;
-  if (options.pool != nullptr) {
-    for (int i = 0; i < options.pool->num_devices(); ++i) workers += options.pool->workers(i);
-  } else if (options.instances == 0) {
-    const int per_device = compiled.workers_per_device();
-    workers = per_device > 0 ? per_device * compiled.num_devices() : NumCores();
-  } else {
-    workers = asked;
-  }
-  return std::min(asked, workers);
+  for (int i = 0; i < options.pool->num_devices(); ++i) workers += options.pool->workers(i);
+  return options.instances > 0 ? std::min(options.instances, workers) : workers;
 }
 
-constexpr size_t kDefaultStateBytes = size_t{256} << 20;
-
-absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models::Model& model,
-                                                                   StateBudgets budgets) {
-  if (budgets.empty()) {
-    for (int i = 0; i < model.program().num_devices(); ++i) {
-      budgets.push_back(std::make_shared<kernels::ArenaBudget>(kDefaultStateBytes));
-    }
-  }
-  return StateArenas::Create(model.program(), budgets);
-}
-
-// How many turns of a batch (EngineOptions::compute_turn) a step computes before it yields its
+// How many turns of a batch (kComputeTurn) a step computes before it yields its
 // core or is interrupted. All sequences of a step wait for it, hundreds of times each, and a thread
 // that yields may be given its core back only after every other thread has had a slice of
 // milliseconds.
@@ -283,7 +251,7 @@ absl::StatusOr<std::vector<Runners>> DealOut(
     const models::Model& model, const EngineOptions& options,
     const std::function<absl::StatusOr<Runners>(int device)>& make) {
   const int num_devices = model.compiled().num_devices();
-  const size_t instances = MostInstances(model.compiled(), options);
+  const size_t instances = MostInstances(options);
   std::vector<int> devices(num_devices);
   std::iota(devices.begin(), devices.end(), 0);
   std::vector<Runners> all;
@@ -319,18 +287,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
                                                        const TaskRunners& task,
                                                        const EngineOptions& options,
                                                        const Clock* clock,
-                                                       BatchObserver* observer) {
+                                                       ComputeObserver* observer) {
   if (options.instances < 0 || options.instances > kMaxInstances) {
     return InvalidArgument("instances: expected 0 (automatic) to ", kMaxInstances, ", found ",
                            options.instances);
   }
   // Checked before the workspaces are sized by them.
-  if (auto checked = Batcher::Create(options.batcher, clock); !checked.ok()) {
-    return checked.status();
-  }
+  SRU_ASSIGN_OR_RETURN(std::unique_ptr<Batcher> batcher, Batcher::Create(options.batcher, clock));
   std::shared_ptr<const StateArenas> arenas;
   if (task.keeps_states) {
-    SRU_ASSIGN_OR_RETURN(arenas, MakeStateArenas(*model, options.state_budgets));
+    SRU_ASSIGN_OR_RETURN(arenas, StateArenas::Create(model->program(), options.state_budgets));
   }
   const PrefixCaches prefixes =
       MakePrefixCaches(*model, task, options.prefix_cache_bytes, arenas.get());
@@ -340,7 +306,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
     // Each sequence has at least one token.
     place.limits.max_sequences = std::min(options.batcher.max_batch_sequences, max_tokens);
     place.limits.states = model->is_unidirectional();
-    place.limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
+    place.limits.turn = kComputeTurn;
     place.limits.device = device;
     if (arenas != nullptr) {
       SRU_ASSIGN_OR_RETURN(place.arena, arenas->arena(device));
@@ -372,19 +338,21 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   }
   auto engine =
       std::make_unique<EngineImpl>(std::move(model), std::move(arenas), prefixes, options, clock);
-  SRU_RETURN_UNLESS_OK(
-      engine->Start(std::move(runners), std::move(nested), task, options, observer));
+  SRU_RETURN_UNLESS_OK(engine->Start(std::move(runners), std::move(batcher), std::move(nested),
+                                     task, options, observer));
   return engine;
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
     std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
-    const Clock* clock, BatchObserver* observer) {
+    const Clock* clock, ComputeObserver* observer) {
+  SRU_ASSIGN_OR_RETURN(std::unique_ptr<Batcher> batcher, Batcher::Create(options.batcher, clock));
   std::vector<Runners> all(runners.size());
   for (size_t i = 0; i < runners.size(); ++i) all[i].batches = std::move(runners[i]);
   auto engine = std::make_unique<EngineImpl>(nullptr, nullptr, PrefixCaches(), options, clock);
-  SRU_RETURN_UNLESS_OK(
-      engine->Start(std::move(all), BatchSource::NestedRunner(), TaskRunners(), options, observer));
+  SRU_RETURN_UNLESS_OK(engine->Start(std::move(all), std::move(batcher),
+                                     BatchSource::NestedRunner(), TaskRunners(), options,
+                                     observer));
   return engine;
 }
 

@@ -24,7 +24,6 @@
 #include "server/batching/prefix_cache.h"
 #include "server/batching/queue/batcher.h"
 #include "server/batching/state_arenas.h"
-#include "server/batching/steps/scheduler_options.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/batching/steps/step_service.h"
 #include "server/batching/worker_pool.h"
@@ -66,24 +65,17 @@ struct EngineOptions {
   // that they still fit into its memory. On the processor one more batch, of at most 256 tokens,
   // may interrupt these.
   int instances = 0;
-  // After this much work at a time, a worker looks for work that has to go first, or yields its
-  // core to other threads; 0 = never. No flag: longer turns delay other callers and shorter ones
-  // cost throughput, on every machine.
-  absl::Duration compute_turn = absl::Microseconds(200);
-  // The workers, which all models of a server share. The pool must outlive the engine. Null: the
-  // engine makes a pool for itself, with a worker for each of the `instances`.
+  // The workers, which all models of a server share. The pool must outlive the engine.
   WorkerPool* pool = nullptr;
   BatcherOptions batcher;  // num_workers is set by the engine
   int max_streams =
       1024;  // calls at a time that get their results step by step; over it they are refused
-  // Is told of steps; must outlive the engine. May be null.
-  StepObserver* step_observer = nullptr;
-  // Of each device, for the states of sequences; empty = 256 MiB on each, of this engine alone.
+  // Of each device, for the states of sequences.
   StateBudgets state_budgets;
   // Of each device, for states after the beginnings of prompts (prefix_cache.h); 0 = none are kept.
   size_t prefix_cache_bytes = 0;
   // Called once per device that was taken out or found lost at the start, with no lock held, on a
-  // thread of the engine or on the one that called Create() or TakeOutDevice(). Must not block or
+  // worker's thread or on the one that called Create() or TakeOutDevice(). Must not block or
   // destroy the engine. May be empty.
   std::function<void(int device, const absl::Status& error)> on_device_lost;
 };
@@ -98,12 +90,12 @@ class Engine {
                                                         const TaskRunners& task,
                                                         const EngineOptions& options,
                                                         const Clock* clock,
-                                                        BatchObserver* observer);
+                                                        ComputeObserver* observer);
   // The same without a model and with one batch at a time per runner; options.instances is ignored.
   // For tests.
   static absl::StatusOr<std::unique_ptr<Engine>> CreateWithRunners(
       std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
-      const Clock* clock, BatchObserver* observer);
+      const Clock* clock, ComputeObserver* observer);
   // Closes the batcher and waits until every accepted request is answered.
   virtual ~Engine() = default;
 
@@ -115,8 +107,8 @@ class Engine {
   virtual BatcherStats queue_stats() { return batcher().stats(); }
   // How many batches, or if it takes none steps, may run at a time on the devices in service.
   virtual int instances() const = 0;
-  // Null for a model that keeps no states.
-  virtual const StateArenas* state_arenas() const { return nullptr; }
+  // Absent for a model that keeps no states.
+  virtual std::optional<StateArenas::Stats> state_stats() const { return std::nullopt; }
   // Over all devices. Absent where none are kept.
   virtual std::optional<PrefixCache::Stats> prefix_stats() const { return std::nullopt; }
 

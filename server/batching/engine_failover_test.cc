@@ -1,5 +1,6 @@
 // Devices that fail under the engine: fake runners on fake devices and real threads. Nothing
 // sleeps: a device fails when the test says so, and a runner computes when the test lets it.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -156,9 +157,12 @@ class EngineFailoverTest : public ::testing::Test {
   }
   absl::Status TryStart(const std::vector<int>& devices) {
     std::vector<std::unique_ptr<BatchRunner>> runners;
+    std::vector<int> workers(*std::max_element(devices.begin(), devices.end()) + 1);
     for (int device : devices) {
+      ++workers[device];
       runners.push_back(std::make_unique<FakeRunner>(&devices_, device));
     }
+    pool_ = MakePool(std::move(workers), &clock_, &options_);
     auto engine = Engine::CreateWithRunners(std::move(runners), options_, &clock_, &observer_);
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);
@@ -175,6 +179,7 @@ class EngineFailoverTest : public ::testing::Test {
   EngineObserver observer_;
   Mutex mutex_;
   std::vector<std::string> lost_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -403,6 +408,7 @@ class EngineAfterLossTest : public EngineFailoverTest {
     for (int device : failed) devices->failed[device] = true;
     options_.instances = instances;
     options_.batcher.max_batch_tokens = 32;
+    pool_ = MakePool({2, 2, 2}, &clock_, &options_);
     auto engine =
         Engine::Create(*model, tasks::RunnersOf((*model)->task()), options_, &clock_, nullptr);
     status_ = engine.status();

@@ -25,13 +25,12 @@
 #include "kernels/backend.h"
 #include "kernels/turn.h"
 #include "models/model.h"
-#include "server/base/cores.h"
 #include "server/base/retry.h"
 #include "server/base/turn_work.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/batch_source.h"
 #include "server/batching/worker_pool.h"
-#include "server/tasks/score/score_task.h"
+#include "server/tasks/score/score_batch_runner.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
 #include "server/tasks/tasks.h"
 #include "tests/testing/engine_call.h"
@@ -161,7 +160,9 @@ class EngineTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Engine>> Create(int workers) {
     std::vector<std::unique_ptr<BatchRunner>> runners;
     for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script_));
-    return Engine::CreateWithRunners(std::move(runners), options_, clock_, &observer_);
+    EngineOptions options = options_;
+    if (options.pool == nullptr) pools_.push_back(MakePool({workers}, clock_, &options));
+    return Engine::CreateWithRunners(std::move(runners), options, clock_, &observer_);
   }
   // Runs take the time of a clock on which a busy machine has no influence.
   void MeasureByFakeClock() {
@@ -196,6 +197,7 @@ class EngineTest : public ::testing::Test {
   const Clock* clock_ = &real_clock_;
   Script script_;
   EngineObserver observer_;
+  std::vector<std::unique_ptr<WorkerPool>> pools_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -323,16 +325,15 @@ TEST_F(EngineTest, ABusyWorkerIsBroughtWhatALoopHasForIt) {
   auto owned = std::make_unique<TurningRunner>();
   TurningRunner& runner = *owned;
   runners.push_back(std::move(owned));
-  auto source =
-      BatchSource::Create(std::move(runners), WorkSourceOptions(), options_.batcher, &pool, clock_,
-                          &observer_, {std::make_unique<PuppetRunner>(&nested), {64, 64}});
-  ASSERT_TRUE(source.ok());
-  (*source)->Start();
+  BatchSource source(std::move(runners), Batcher::Create(options_.batcher, clock_).value(),
+                     WorkSourceOptions(), &pool, clock_, &observer_,
+                     {std::make_unique<PuppetRunner>(&nested), {64, 64}});
+  source.Start();
   const FlowHandle flows[] = {std::make_shared<Flow>("a"), std::make_shared<Flow>("b")};
   const auto submit = [&](EngineCall* call, int flow, int tokens) {
     BatchRequest request = MakeRequest(1, {tokens});
     request.flow = flows[flow];
-    ASSERT_TRUE(call->Submit((*source)->batcher(), std::move(request)).ok());
+    ASSERT_TRUE(call->Submit(source.batcher(), std::move(request)).ok());
   };
   EngineCall much;
   submit(&much, 0, 200);
@@ -341,7 +342,7 @@ TEST_F(EngineTest, ABusyWorkerIsBroughtWhatALoopHasForIt) {
   submit(&own, 0, 5);
   EXPECT_TRUE(runner.AwaitTurns());
   EXPECT_FALSE(own.done()) << "nobody interrupts work of his own";
-  (*source)->batcher().Cancel(own.handle());
+  source.batcher().Cancel(own.handle());
   EXPECT_TRUE(runner.AwaitTurns());  // nothing waits any more
   OnLoop([&](TurnWorkList& list) {
     EngineCall little;
@@ -369,13 +370,12 @@ TEST_F(EngineTest, WhatCameBeforeTheStartIsComputedAfterIt) {
   WorkerPool pool(WorkerPoolOptions(), clock_);
   std::vector<std::unique_ptr<BatchRunner>> runners;
   runners.push_back(std::make_unique<PuppetRunner>(&script_));
-  auto source = BatchSource::Create(std::move(runners), WorkSourceOptions(), options_.batcher,
-                                    &pool, clock_, &observer_);
-  ASSERT_TRUE(source.ok());
+  BatchSource source(std::move(runners), Batcher::Create(options_.batcher, clock_).value(),
+                     WorkSourceOptions(), &pool, clock_, &observer_);
   EngineCall call;
-  ASSERT_TRUE(call.Submit((*source)->batcher(), MakeRequest(1, {5})).ok());
+  ASSERT_TRUE(call.Submit(source.batcher(), MakeRequest(1, {5})).ok());
   EXPECT_FALSE(call.done());
-  (*source)->Start();
+  source.Start();
   EXPECT_TRUE(call.Wait().ok());
 }
 
@@ -757,13 +757,17 @@ class BundledModelTest : public ::testing::TestWithParam<std::string> {
     model_ = models::Model::Load("models/pretrained/trec/1", "trec", 1, *backend_, {}).value();
   }
 
-  absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options) {
+  absl::StatusOr<std::unique_ptr<Engine>> Create(EngineOptions options) {
+    pools_.push_back(MakePool({kWorkers}, &clock_, &options, /*interrupts=*/true));
     return Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
   }
 
   std::unique_ptr<kernels::Backend> backend_;
+  static constexpr int kWorkers = 3;
+
   std::shared_ptr<const models::Model> model_;
   RealClock clock_;
+  std::vector<std::unique_ptr<WorkerPool>> pools_;
 };
 
 TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
@@ -836,11 +840,11 @@ TEST_P(BundledModelTest, CreateNamesTheOptionThatIsOutOfRange) {
   EXPECT_EQ(Create(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_P(BundledModelTest, OneWorkerPerCoreByDefault) {
+TEST_P(BundledModelTest, AsManyInstancesAsWorkersByDefault) {
   EngineOptions options;
   options.batcher.max_batch_tokens = 32;
   const auto engine = Create(options).value();
-  EXPECT_EQ(engine->instances(), NumCores());
+  EXPECT_EQ(engine->instances(), kWorkers);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, BundledModelTest, ::testing::Values("reference", "cpu"),
@@ -858,6 +862,7 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
     options.instances = 1;
     options.state_budgets = {std::make_shared<kernels::ArenaBudget>(budget_bytes)};
     const RealClock clock;
+    const std::unique_ptr<WorkerPool> pool = MakePool({1}, &clock, &options);
     EngineObserver observer;
     auto engine =
         Engine::Create(model, tasks::RunnersOf(model->task()), options, &clock, &observer).value();
@@ -887,9 +892,9 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
                     HasSubstr("the arena's budget of 191 bytes has no room for 192 bytes more"));
       }
     }
-    ASSERT_NE(engine->state_arenas(), nullptr);
-    EXPECT_EQ(engine->state_arenas()->stats().slots, 0);
-    EXPECT_EQ(engine->state_arenas()->stats().used_bytes, 0);
+    ASSERT_TRUE(engine->state_stats().has_value());
+    EXPECT_EQ(engine->state_stats()->slots, 0);
+    EXPECT_EQ(engine->state_stats()->used_bytes, 0);
   }
 }
 

@@ -55,7 +55,7 @@ const FairShare::Run* FairShare::Furthest() const {
 void FairShare::Begin(Run* run, absl::Span<const FlowPart> parts, const void* model,
                       absl::Time now) {
   if (num_shares_ > most_shares_) {
-    ForgetShares(nullptr);
+    Forget(nullptr);
     most_shares_ = std::max(kManyShares, 2 * num_shares_);
   }
   const bool goes_on = run->has_begun();
@@ -67,12 +67,11 @@ void FairShare::Begin(Run* run, absl::Span<const FlowPart> parts, const void* mo
   for (const FlowPart& part : parts) rows += static_cast<double>(part.rows);
   rows = std::max(rows, 1.0);
   for (const FlowPart& part : parts) {
-    std::unique_ptr<Caller>& caller = callers_[part.flow.get()];
-    if (caller == nullptr) {
-      caller = std::make_unique<Caller>();
-      caller->flow = part.flow;
-    }
-    Share* const share = ShareOf(caller.get(), model);
+    Caller& caller = callers_[part.flow.get()];
+    if (caller.flow == nullptr) caller.flow = part.flow;
+    const auto [entry, is_new] = caller.shares.try_emplace(model);
+    if (is_new) ++num_shares_;
+    Share* const share = &entry->second;
     const double of_whole = static_cast<double>(part.rows) / rows;
     if (share->in == run && share->part < run->parts_.size() &&
         run->parts_[share->part].share == share) {
@@ -81,12 +80,12 @@ void FairShare::Begin(Run* run, absl::Span<const FlowPart> parts, const void* mo
     }
     share->in = run;
     share->part = run->parts_.size();
-    if (caller->users == 0) caller->start = std::max(caller->start, time_);
+    if (caller.users == 0) caller.start = std::max(caller.start, time_);
     if (share->users++ == 0) {
-      ++caller->users;
-      share->start = std::max(share->start, caller->time);
+      ++caller.users;
+      share->start = std::max(share->start, caller.time);
     }
-    run->parts_.push_back({caller.get(), share, of_whole});
+    run->parts_.push_back({&caller, share, of_whole});
   }
   Drop(before);
   run->computes_ = true;
@@ -116,8 +115,6 @@ void FairShare::End(Run* run, absl::Time now) {
   run->computes_ = false;
 }
 
-void FairShare::Forget(const void* model) { ForgetShares(model); }
-
 void FairShare::Charge(Run* run, absl::Time now) {
   if (!run->computes_) return;
   const double seconds = absl::ToDoubleSeconds(now - std::exchange(run->charged_, now));
@@ -137,27 +134,26 @@ FairShare::Order FairShare::OrderOf(const Run& run) {
   return order;
 }
 
-FairShare::Order FairShare::OrderOf(const Waiting& waiting) const {
+FairShare::Order FairShare::OrderOf(const Waiting& waiting) {
   const Caller* const caller = Find(waiting.flow);
   if (caller == nullptr) return {time_, 0};
   const double start = caller->users == 0 ? std::max(caller->start, time_) : caller->start;
   const auto share = caller->shares.find(waiting.model);
   if (share == caller->shares.end()) return {start, caller->time};
-  const double own = share->second->start;
-  return {start, share->second->users == 0 ? std::max(own, caller->time) : own};
+  const double own = share->second.start;
+  return {start, share->second.users == 0 ? std::max(own, caller->time) : own};
 }
 
-FairShare::Caller* FairShare::Find(const Flow* flow) const {
+FairShare::Caller* FairShare::Find(const Flow* flow) {
   const auto found = callers_.find(flow);
-  return found == callers_.end() ? nullptr : found->second.get();
+  return found == callers_.end() ? nullptr : &found->second;
 }
 
-bool FairShare::HadLittle(const Waiting& waiting) const {
+bool FairShare::HadLittle(const Waiting& waiting) {
   const Caller* const caller = Find(waiting.flow);
   if (caller == nullptr || caller->start < time_) return true;
   const auto share = caller->shares.find(waiting.model);
-  return caller->users > 0 &&
-         (share == caller->shares.end() || share->second->start < caller->time);
+  return caller->users > 0 && (share == caller->shares.end() || share->second.start < caller->time);
 }
 
 bool FairShare::Has(const Run& run, const Waiting& waiting) {
@@ -233,21 +229,12 @@ void FairShare::Drop(absl::Span<const Run::Part> parts) {
   }
 }
 
-FairShare::Share* FairShare::ShareOf(Caller* caller, const void* model) {
-  std::unique_ptr<Share>& share = caller->shares[model];
-  if (share == nullptr) {
-    share = std::make_unique<Share>();
-    ++num_shares_;
-  }
-  return share.get();
-}
-
-void FairShare::ForgetShares(const void* model) {
+void FairShare::Forget(const void* model) {
   const auto is_meant = [model](const void* of) { return model == nullptr || of == model; };
-  absl::erase_if(callers_, [&](const auto& entry) {
-    auto& shares = entry.second->shares;
+  absl::erase_if(callers_, [&](auto& entry) {
+    auto& shares = entry.second.shares;
     num_shares_ -= absl::erase_if(shares, [&](const auto& share) {
-      return is_meant(share.first) && share.second->users == 0;
+      return is_meant(share.first) && share.second.users == 0;
     });
     return shares.empty();
   });

@@ -22,12 +22,11 @@
 #define SRU_SERVER_BATCHING_FAIR_SHARE_H_
 
 #include <cstddef>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/batching/queue/flow.h"
@@ -85,7 +84,8 @@ class FairShare {
   void GoOn(Run* run, absl::Time now);
   // Does nothing if it has not begun.
   void End(Run* run, absl::Time now);
-  // The model has gone, and none of its work runs: another one may come at its address.
+  // The model has gone, and none of its work runs: another one may come at its address. Null: drops
+  // the shares of every model that nobody uses.
   void Forget(const void* model);
 
  private:
@@ -109,17 +109,17 @@ class FairShare {
     // none does), and the largest of all.
     double least = 0;
     double most = 0;
-    absl::flat_hash_map<const void*, std::unique_ptr<Share>> shares;  // [model]
+    absl::node_hash_map<const void*, Share> shares;  // [model]
   };
 
   // The time until now counts.
   void Charge(Run* run, absl::Time now);
   static Order OrderOf(const Run& run);
-  Order OrderOf(const Waiting& waiting) const;
-  Caller* Find(const Flow* flow) const;
+  Order OrderOf(const Waiting& waiting);
+  Caller* Find(const Flow* flow);
   // Whether the caller has had less than those who wait, of the cores or, beside other work of his
   // own, for this model.
-  bool HadLittle(const Waiting& waiting) const;
+  bool HadLittle(const Waiting& waiting);
   static bool Has(const Run& run, const Waiting& waiting);
   // Moves the virtual times on: to the least that waits, or to a slice behind the largest if none
   // does.
@@ -127,11 +127,8 @@ class FairShare {
   // Nothing has waited until now: to a slice behind the largest.
   void MoveTimeOfNewcomers(absl::Time now);
   static void Drop(absl::Span<const Run::Part> parts);
-  Share* ShareOf(Caller* caller, const void* model);
-  // Drops the shares of a model that nobody uses; null: of every model.
-  void ForgetShares(const void* model);
 
-  absl::flat_hash_map<const Flow*, std::unique_ptr<Caller>> callers_;
+  absl::node_hash_map<const Flow*, Caller> callers_;
   size_t num_shares_ = 0;  // of all callers
   // With more, those that nobody uses are dropped.
   size_t most_shares_ = kManyShares;

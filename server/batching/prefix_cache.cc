@@ -21,9 +21,7 @@ struct PrefixCache::Node {
   std::vector<int32_t> edge;           // that leads here; empty for roots only
   Children children;                   // by the first token of their edges
   StateArena::Slot slot = StateArena::kNoSlot;
-  // Neighbors by use, of a node with a state.
-  Node* newer = nullptr;
-  Node* older = nullptr;
+  std::list<Node*>::iterator use;  // its place in by_use_, if it has a state
 };
 
 namespace {
@@ -58,8 +56,7 @@ PrefixCache::Match PrefixCache::Lookup(const std::string& owner, absl::Span<cons
     for (const Node* node = place.kept; node != nullptr; node = node->parent) {
       match.length += node->edge.size();
     }
-    Unlink(place.kept);
-    Link(place.kept);
+    Touch(place.kept);
     ++stats_.hits;
     stats_.hit_tokens += static_cast<int64_t>(match.length);
   } else {
@@ -75,8 +72,7 @@ bool PrefixCache::Insert(const std::string& owner, absl::Span<const int32_t> pre
   const MutexLock lock(&mutex_);
   Place place = Find(owner, prefix);
   if (place.kept != nullptr && place.kept == place.node && place.matched == prefix.size()) {
-    Unlink(place.kept);
-    Link(place.kept);
+    Touch(place.kept);
     return true;
   }
   StateArena::Slot copy = StateArena::kNoSlot;
@@ -88,7 +84,7 @@ bool PrefixCache::Insert(const std::string& owner, absl::Span<const int32_t> pre
   }
   Node* const node = MakeNode(prefix, place);
   node->slot = copy;
-  Link(node);
+  node->use = by_use_.insert(by_use_.end(), node);
   ++stats_.states;
   while (bytes() > budget_bytes_ && EvictOldest()) {
   }
@@ -188,9 +184,9 @@ void PrefixCache::Prune(Node* node) {
 }
 
 bool PrefixCache::EvictOldest() {
-  Node* const node = oldest_;
-  if (node == nullptr) return false;
-  Unlink(node);
+  if (by_use_.empty()) return false;
+  Node* const node = by_use_.front();
+  by_use_.pop_front();
   arena_->Free(std::exchange(node->slot, StateArena::kNoSlot));
   --stats_.states;
   ++stats_.evictions;
@@ -198,16 +194,6 @@ bool PrefixCache::EvictOldest() {
   return true;
 }
 
-void PrefixCache::Link(Node* node) {
-  node->older = newest_;
-  node->newer = nullptr;
-  (newest_ == nullptr ? oldest_ : newest_->newer) = node;
-  newest_ = node;
-}
-
-void PrefixCache::Unlink(Node* node) {
-  (node->newer == nullptr ? newest_ : node->newer->older) = node->older;
-  (node->older == nullptr ? oldest_ : node->older->newer) = node->newer;
-}
+void PrefixCache::Touch(Node* node) { by_use_.splice(by_use_.end(), by_use_, node->use); }
 
 }  // namespace sru::server::batching

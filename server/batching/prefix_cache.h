@@ -16,7 +16,7 @@
 //
 // A kept state is a copy of a slot, which shares its memory with the original until one of them
 // goes on. The budget counts each state as if it shared nothing, and the tree itself. Over the
-// budget, or when the arena is full (EvictOne()), the state that has not been used for longest goes
+// budget, or when the arena is full (Evict()), the state that has not been used for longest goes
 // first.
 //
 // One of a model on a device. Thread-safe.
@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -79,9 +80,8 @@ class PrefixCache {
   bool Insert(const std::string& owner, absl::Span<const int32_t> prefix,
               kernels::StateArena::Slot slot);
 
-  // Gives up the state that has not been used for longest. False if there is none.
-  bool EvictOne() { return Evict(1); }
-  // Up to that many. False if there is none.
+  // Gives up the states that have not been used for longest, up to that many. False if there is
+  // none.
   bool Evict(size_t count);
 
   Stats stats() const;
@@ -109,8 +109,8 @@ class PrefixCache {
   // parent if that is so then; at last a root without children.
   void Prune(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Link(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Unlink(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // It is the one that has been used last.
+  void Touch(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t bytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<kernels::StateArena> arena_;
@@ -119,9 +119,8 @@ class PrefixCache {
 
   mutable Mutex mutex_;
   std::map<std::string, std::unique_ptr<Node>> roots_ ABSL_GUARDED_BY(mutex_);  // by owner
-  // Ends of the list of nodes with a state.
-  Node* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  Node* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // Nodes with a state; the one that was used last stands last.
+  std::list<Node*> by_use_ ABSL_GUARDED_BY(mutex_);
   size_t num_nodes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t num_tokens_ ABSL_GUARDED_BY(mutex_) = 0;  // of all edges
   Stats stats_ ABSL_GUARDED_BY(mutex_);

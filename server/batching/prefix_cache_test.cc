@@ -120,9 +120,9 @@ TEST_F(PrefixCacheTest, OwnersFindOnlyTheirOwn) {
   }
   arena_->Free(slot);
   // The least used one goes, whosever it is, and an owner's last one takes its tree with it.
-  EXPECT_TRUE(cache_->EvictOne());
+  EXPECT_TRUE(cache_->Evict(1));
   EXPECT_EQ(cache_->Lookup("a", Tokens{1, 2, 3}).length, 0u);
-  EXPECT_TRUE(cache_->EvictOne());
+  EXPECT_TRUE(cache_->Evict(1));
   EXPECT_EQ(cache_->Lookup("b", Tokens{1, 2}).length, 0u);
   EXPECT_EQ(cache_->stats().bytes, 0);
   Insert({1, 2});
@@ -150,13 +150,13 @@ TEST_F(PrefixCacheTest, GivesUpWhatHasNotBeenUsedForLongest) {
   Lookup({1, 1});
   Insert({2, 2});  // is there already: counts as used
   EXPECT_EQ(cache_->stats().states, 3);
-  EXPECT_TRUE(cache_->EvictOne());
+  EXPECT_TRUE(cache_->Evict(1));
   EXPECT_EQ(Lookup({3, 3}), Found(0, 0));
-  EXPECT_TRUE(cache_->EvictOne());
+  EXPECT_TRUE(cache_->Evict(1));
   EXPECT_EQ(Lookup({1, 1}), Found(0, 0));
   EXPECT_EQ(Lookup({2, 2}), Found(2, 2));
-  EXPECT_TRUE(cache_->EvictOne());
-  EXPECT_FALSE(cache_->EvictOne());
+  EXPECT_TRUE(cache_->Evict(1));
+  EXPECT_FALSE(cache_->Evict(1));
   EXPECT_EQ(cache_->stats().evictions, 3);
   EXPECT_EQ(cache_->stats().bytes, 0);
 }
@@ -208,7 +208,7 @@ TEST_F(PrefixCacheTest, TakesADeepTree) {
   }
   arena_->Free(slot);
   EXPECT_EQ(cache_->stats().states, kTokens);
-  for (int i = 0; i < kTokens / 2; ++i) ASSERT_TRUE(cache_->EvictOne());
+  for (int i = 0; i < kTokens / 2; ++i) ASSERT_TRUE(cache_->Evict(1));
   const PrefixCache::Match match = cache_->Lookup("a", prompt);
   EXPECT_EQ(match.length, static_cast<size_t>(kTokens / 2));  // the longest went first
   arena_->Free(match.slot);
@@ -273,12 +273,12 @@ TEST_F(PrefixCacheTest, AgreesWithAPlainList) {
         ASSERT_TRUE(Insert(prefix));
         plain.Use(prefix);
       } else {
-        ASSERT_EQ(cache_->EvictOne(), plain.EvictOne());
+        ASSERT_EQ(cache_->Evict(1), plain.EvictOne());
       }
       ASSERT_EQ(cache_->stats().states, static_cast<int64_t>(plain.size()));
       ASSERT_EQ(arena_->stats().slots, static_cast<int64_t>(plain.size())) << "a slot is lost";
     }
-    while (cache_->EvictOne()) {
+    while (cache_->Evict(1)) {
     }
     ASSERT_EQ(cache_->stats().bytes, 0) << "the tree keeps nodes that nothing needs";
   }
@@ -300,7 +300,7 @@ TEST_F(PrefixCacheTest, ThreadsShareIt) {
             Insert(tokens);
             break;
           case 1:
-            cache_->EvictOne();
+            cache_->Evict(1);
             break;
           default:
             Lookup(tokens);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/kernel_status.h"
 
@@ -15,27 +14,21 @@ constexpr int64_t kMegabyte = 1000000;
 // ones before it lets the old ones go.
 constexpr int64_t kLeastMegabytes = 16;
 
-std::shared_ptr<kernels::ArenaBudget> TenthOf(int64_t free_bytes) {
-  return std::make_shared<kernels::ArenaBudget>(
-      static_cast<size_t>(std::max(free_bytes / 10, kLeastMegabytes * kMegabyte)));
-}
-
 }  // namespace
 
 StateBudgets MakeStateBudgets(int64_t megabytes, const std::vector<kernels::DeviceInfo>& devices,
                               const MemoryLimits& memory) {
-  StateBudgets budgets;
-  if (megabytes > 0) {
-    for (size_t i = 0; i < std::max(devices.size(), size_t{1}); ++i) {
-      budgets.push_back(
-          std::make_shared<kernels::ArenaBudget>(static_cast<size_t>(megabytes * kMegabyte)));
-    }
-    return budgets;
-  }
+  std::vector<int64_t> free;
   for (const kernels::DeviceInfo& device : devices) {
-    budgets.push_back(TenthOf(static_cast<int64_t>(device.memory_free)));
+    free.push_back(static_cast<int64_t>(device.memory_free));
   }
-  if (devices.empty()) budgets.push_back(TenthOf(memory.available_bytes));
+  if (free.empty()) free.push_back(memory.available_bytes);
+  StateBudgets budgets;
+  for (const int64_t bytes : free) {
+    const int64_t tenth = std::max(bytes / 10, kLeastMegabytes * kMegabyte);
+    budgets.push_back(std::make_shared<kernels::ArenaBudget>(
+        static_cast<size_t>(megabytes > 0 ? megabytes * kMegabyte : tenth)));
+  }
   return budgets;
 }
 
@@ -62,10 +55,6 @@ absl::StatusOr<std::unique_ptr<StateArenas>> StateArenas::Create(
     }
   }
   return arenas;
-}
-
-absl::StatusOr<std::shared_ptr<kernels::StateArena>> StateArenas::arena(int device) const {
-  return arenas_[device];
 }
 
 StateArenas::Stats StateArenas::stats() const {

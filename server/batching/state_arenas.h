@@ -8,7 +8,6 @@
 #ifndef SRU_SERVER_BATCHING_STATE_ARENAS_H_
 #define SRU_SERVER_BATCHING_STATE_ARENAS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -46,7 +45,9 @@ class StateArenas {
 
   // That of the device, which all of its workers share. kUnavailable when the device had failed
   // already.
-  absl::StatusOr<std::shared_ptr<kernels::StateArena>> arena(int device) const;
+  absl::StatusOr<std::shared_ptr<kernels::StateArena>> arena(int device) const {
+    return arenas_[device];
+  }
 
   Stats stats() const;
 

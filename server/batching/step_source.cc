@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/status.h"
 #include "server/base/crash_report.h"
 
 namespace sru::server::batching {
@@ -19,28 +18,16 @@ constexpr double kNewestWeight = 1.0 / 16;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepSource>> StepSource::Create(
-    std::vector<std::unique_ptr<StepRunner>> runners, const StepSourceOptions& options,
-    WorkerPool* pool, const Clock* clock, StepObserver* observer) {
-  SchedulerOptions scheduler_options = options.scheduler;
-  scheduler_options.workers = PlacesOf(runners, pool->num_devices());
-  SRU_ASSIGN_OR_RETURN(std::unique_ptr<SequenceScheduler> scheduler,
-                       SequenceScheduler::Create(scheduler_options, clock));
-  return std::unique_ptr<StepSource>(
-      new StepSource(std::move(runners), std::move(scheduler), options, pool, clock, observer));
-}
-
 StepSource::StepSource(std::vector<std::unique_ptr<StepRunner>> runners,
-                       std::unique_ptr<SequenceScheduler> scheduler,
-                       const StepSourceOptions& options, WorkerPool* pool, const Clock* clock,
-                       StepObserver* observer)
+                       std::unique_ptr<SequenceScheduler> scheduler, absl::Status drain_status,
+                       const WorkSourceOptions& options, WorkerPool* pool, const Clock* clock,
+                       ComputeObserver* observer)
     : WorkSource(options, pool, PlacesOf(runners, pool->num_devices()), kSuspendTime, clock),
-      result_at_end_(options.scheduler.result_at_end),
-      drain_status_(options.drain_status),
+      drain_status_(std::move(drain_status)),
       runners_(std::move(runners)),
       scheduler_(std::move(scheduler)),
       observer_(observer),
-      busy_(runners_.size()) {
+      claims_(runners_) {
   scheduler_->OnWork([this] { Notify(); });
 }
 
@@ -51,7 +38,7 @@ void StepSource::Stop() {
 
 absl::StatusOr<std::vector<SequenceHandle>> StepSource::Submit(
     std::vector<SequenceRequest>&& requests) {
-  if (result_at_end_) {
+  if (scheduler_->result_at_end()) {
     const MutexLock lock(&ratio_mutex_);
     for (SequenceRequest& request : requests) {
       const double steps =
@@ -66,36 +53,12 @@ absl::StatusOr<std::vector<SequenceHandle>> StepSource::Submit(
 NextWork StepSource::Next(int device, absl::Time now, bool /*nested*/) {
   const NextWork next = scheduler_->Next(device, now);
   if (next.at == absl::InfiniteFuture()) return next;
-  const MutexLock lock(&usage_mutex_);
-  if (FindIdle(device) < runners_.size()) return next;
-  was_short_ = true;
-  return NextWork();
-}
-
-size_t StepSource::FindIdle(int device) const {
-  size_t i = 0;
-  while (i < runners_.size() && (runners_[i]->device() != device || busy_[i] != 0)) ++i;
-  return i;
-}
-
-void StepSource::Free(size_t runner) {
-  bool was_short = false;
-  {
-    const MutexLock lock(&usage_mutex_);
-    busy_[runner] = 0;
-    was_short = std::exchange(was_short_, false);
-  }
-  if (was_short) Notify();
+  return claims_.CanClaim(device, runners_.size()) ? next : NextWork();
 }
 
 bool StepSource::RunNext(WorkerPool::Job* job) {
-  size_t index = 0;
-  {
-    const MutexLock lock(&usage_mutex_);
-    index = FindIdle(job->device());
-    if (index == runners_.size()) return false;
-    busy_[index] = 1;
-  }
+  const size_t index = claims_.Claim(job->device(), 0, runners_.size());
+  if (index == runners_.size()) return false;
   StepRunner& runner = *runners_[index];
   std::unique_ptr<Step> step = scheduler_->TryTakeStep(job->device());
   if (step == nullptr) {
@@ -104,16 +67,16 @@ bool StepSource::RunNext(WorkerPool::Job* job) {
   }
   const crash::InFlight in_flight("step", model_name());
   const absl::Time start = clock().Now();
-  job->Begin(step->parts(), this);
+  job->Begin(step->parts, this);
   absl::Status status;
   {
     const kernels::TurnEnd::Scope turns(job);
-    status = runner.Run(step->shares());
+    status = runner.Run(step->shares);
   }
   Free(index);
   const absl::Time now = clock().Now();
   const absl::Time later_start = start + job->interrupted();
-  step->StartLater(job->interrupted());
+  step->start += job->interrupted();
   if (absl::IsUnavailable(status)) ReportLost(job->device(), status);
   Count(*step, status, later_start, now);
   scheduler_->FinishStep(std::move(step), status, now - later_start);
@@ -122,12 +85,12 @@ bool StepSource::RunNext(WorkerPool::Job* job) {
 
 void StepSource::Count(Step& step, const absl::Status& status, absl::Time start, absl::Time end) {
   StepTimes times{steps_.fetch_add(1, std::memory_order_relaxed), absl::Time(), start, end,
-                  static_cast<int>(step.shares().size()),         step.rows()};
-  int64_t fed_rows = step.fed_rows();
-  for (size_t i = 0; i < step.shares().size(); ++i) {
-    const StepShare& share = step.shares()[i];
+                  static_cast<int>(step.shares.size()),           step.rows};
+  int64_t fed_rows = step.fed_rows;
+  for (size_t i = 0; i < step.shares.size(); ++i) {
+    const StepShare& share = step.shares[i];
     fed_rows -= share.unused;
-    ScheduledSequence& sequence = *step.sequences()[i];
+    ScheduledSequence& sequence = *step.sequences[i];
     times.arrival = sequence.arrival;
     const StepProgress progress = share.sequence->OnStep(times);
     if (progress.fed_rows > 0) {
@@ -138,7 +101,7 @@ void StepSource::Count(Step& step, const absl::Status& status, absl::Time start,
     if (progress.new_tokens == 0) continue;
     new_tokens_.fetch_add(progress.new_tokens, std::memory_order_relaxed);
     const absl::Time last = std::exchange(sequence.last_tokens, end);
-    if (observer_ == nullptr || result_at_end_) continue;
+    if (observer_ == nullptr || scheduler_->result_at_end()) continue;
     if (last == absl::InfinitePast()) {
       observer_->OnFirstToken(end - sequence.arrival);
     } else {
@@ -147,7 +110,7 @@ void StepSource::Count(Step& step, const absl::Status& status, absl::Time start,
   }
   if (status.ok()) fed_rows_.fetch_add(fed_rows, std::memory_order_relaxed);
   if (observer_ == nullptr) return;
-  observer_->OnStep(static_cast<int>(step.shares().size()), end - start);
+  observer_->OnStep(static_cast<int>(step.shares.size()), end - start);
 }
 
 std::optional<int64_t> StepSource::WaitsForReadersAt() const {

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "server/batching/batch_runner.h"
 #include "server/batching/steps/sequence_scheduler.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/batching/steps/step_service.h"
@@ -27,19 +28,15 @@
 
 namespace sru::server::batching {
 
-struct StepSourceOptions : WorkSourceOptions {
-  SchedulerOptions scheduler;  // its `workers` follow from the runners
-  // With what sequences end that the end of a drain cuts off.
-  absl::Status drain_status = absl::UnavailableError("the server is shutting down");
-};
-
 class StepSource : public WorkSource, public StepService {
  public:
-  // As many steps at a time as there are runners. `clock` must outlive the source, and so must
-  // `observer`, which may be null. kInvalidArgument names the option that is out of range.
-  static absl::StatusOr<std::unique_ptr<StepSource>> Create(
-      std::vector<std::unique_ptr<StepRunner>> runners, const StepSourceOptions& options,
-      WorkerPool* pool, const Clock* clock, StepObserver* observer);
+  // As many steps at a time as there are runners; SchedulerOptions::workers says how many each
+  // device has. `drain_status`: with what sequences end that the end of a drain cuts off. `clock`
+  // must outlive the source, and so must `observer`, which may be null.
+  StepSource(std::vector<std::unique_ptr<StepRunner>> runners,
+             std::unique_ptr<SequenceScheduler> scheduler, absl::Status drain_status,
+             const WorkSourceOptions& options, WorkerPool* pool, const Clock* clock,
+             ComputeObserver* observer);
   ~StepSource() override { Stop(); }
 
   SequenceScheduler& scheduler() { return *scheduler_; }
@@ -65,30 +62,22 @@ class StepSource : public WorkSource, public StepService {
   StepStats stats() const override;
 
  private:
-  StepSource(std::vector<std::unique_ptr<StepRunner>> runners,
-             std::unique_ptr<SequenceScheduler> scheduler, const StepSourceOptions& options,
-             WorkerPool* pool, const Clock* clock, StepObserver* observer);
-
   std::optional<int64_t> WaitsForReadersAt() const override;
   void CutOff() override { scheduler_->Suspend(drain_status_); }
   void OnDeviceLost(int device, const absl::Status& error) override {
     scheduler_->LoseDevice(device, error);
   }
-  // A runner of the device that nobody uses; runners_.size() if there is none.
-  size_t FindIdle(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(usage_mutex_);
-  void Free(size_t runner);
+  void Free(size_t runner) {
+    if (claims_.Free(runner)) Notify();
+  }
   // A step has run and has not been handed back: its sequences are in no other one.
   void Count(Step& step, const absl::Status& status, absl::Time start, absl::Time end);
 
-  const bool result_at_end_;
   const absl::Status drain_status_;
-  const std::vector<std::unique_ptr<StepRunner>> runners_;  // run by whoever made them busy
+  const std::vector<std::unique_ptr<StepRunner>> runners_;  // run by whoever has claimed them
   const std::unique_ptr<SequenceScheduler> scheduler_;      // thread-safe by itself
-  StepObserver* const observer_;
-  Mutex usage_mutex_;
-  std::vector<char> busy_ ABSL_GUARDED_BY(usage_mutex_);  // [runner]
-  // The pool was told that there is no runner for a step that may start.
-  bool was_short_ ABSL_GUARDED_BY(usage_mutex_) = false;
+  ComputeObserver* const observer_;
+  RunnerClaims claims_;
   std::atomic<int64_t> steps_{0};
   std::atomic<int64_t> fed_rows_{0};
   std::atomic<int64_t> new_tokens_{0};

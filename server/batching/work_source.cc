@@ -14,6 +14,51 @@ constexpr absl::Duration kReaderLook = absl::Milliseconds(100);
 
 }  // namespace
 
+size_t RunnerClaims::Find(int device, size_t begin, size_t end) const {
+  const auto is_free = [device](const Use& use) {
+    return use.device == device && !use.busy && use.waiting_again == 0;
+  };
+  const auto found = std::find_if(uses_.begin() + begin, uses_.begin() + end, is_free);
+  return static_cast<size_t>(found - uses_.begin());
+}
+
+size_t RunnerClaims::Claim(int device, size_t begin, size_t end) {
+  const MutexLock lock(&mutex_);
+  const size_t runner = Find(device, begin, end);
+  if (runner < end) uses_[runner].busy = true;
+  return runner;
+}
+
+bool RunnerClaims::CanClaim(int device, size_t end) {
+  const MutexLock lock(&mutex_);
+  const bool can = Find(device, 0, end) < end;
+  was_short_ |= !can;
+  return can;
+}
+
+void RunnerClaims::ClaimAgain(size_t runner) {
+  const MutexLock lock(&mutex_);
+  Use& use = uses_[runner];
+  ++use.waiting_again;
+  while (use.busy) freed_.Wait(&mutex_);
+  --use.waiting_again;
+  use.busy = true;
+}
+
+bool RunnerClaims::Free(size_t runner) {
+  const MutexLock lock(&mutex_);
+  uses_[runner].busy = false;
+  if (uses_[runner].waiting_again > 0) freed_.SignalAll();
+  return std::exchange(was_short_, false);
+}
+
+std::vector<int> RunnerClaims::Loads() {
+  const MutexLock lock(&mutex_);
+  std::vector<int> loads;
+  for (const Use& use : uses_) loads.push_back(use.waiting_again + (use.busy ? 1 : 0));
+  return loads;
+}
+
 WorkSource::WorkSource(WorkSourceOptions options, WorkerPool* pool, std::vector<int> places,
                        absl::Duration cut_off_time, const Clock* clock)
     : options_(std::move(options)),
@@ -25,11 +70,8 @@ WorkSource::WorkSource(WorkSourceOptions options, WorkerPool* pool, std::vector<
       in_service_(std::accumulate(places_.begin(), places_.end(), 0)) {}
 
 void WorkSource::ReportLost(int device, const absl::Status& error) {
-  if (options_.on_device_lost) {
-    options_.on_device_lost(device, error);
-  } else {
-    LoseDevice(device, error);
-  }
+  if (options_.on_device_lost) return options_.on_device_lost(device, error);
+  LoseDevice(device, error);
 }
 
 bool WorkSource::LoseDevice(int device, const absl::Status& error) {

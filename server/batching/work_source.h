@@ -16,24 +16,64 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "server/base/clock.h"
-#include "server/batching/queue/next_work.h"
+#include "server/batching/queue/flow.h"
 #include "server/batching/worker_pool.h"
 
 namespace sru::server::batching {
 
 struct WorkSourceOptions {
-  std::string name = "engine";  // of the model, for the log
+  std::string name = "engine";  // of the model, for the report of a crash
   const void* model = nullptr;  // tells models apart in the pool
   // A worker computes on its own thread, whose processor time counts.
   bool times_threads = false;
   // Told by a worker whose device has failed, possibly several times; must call LoseDevice().
   // Empty: the worker calls it.
   std::function<void(int device, const absl::Status& error)> on_device_lost;
+};
+
+// [device]: how many of the runners are on it.
+template <typename Runners>
+std::vector<int> PlacesOf(const Runners& runners, int num_devices) {
+  std::vector<int> places(num_devices);
+  for (const auto& runner : runners) ++places[runner->device()];
+  return places;
+}
+
+// Which runners of a source are in use. A runner serves one thread at a time. Thread-safe.
+class RunnerClaims {
+ public:
+  template <typename Runners>
+  explicit RunnerClaims(const Runners& runners) {
+    for (const auto& runner : runners) uses_.push_back({runner->device()});
+  }
+
+  // Claims the first runner in [begin, end) of the device that nobody uses; `end` if there is none.
+  size_t Claim(int device, size_t begin, size_t end);
+  // Whether Claim() would find one.
+  bool CanClaim(int device, size_t end);
+  // Waits until nobody uses the runner and claims it: for work that has run before. It goes before
+  // new work, behind whose whole queue it would otherwise wait.
+  void ClaimAgain(size_t runner);
+  // True if CanClaim() was false since the last time.
+  bool Free(size_t runner);
+  // [runner]: how many use it or wait for it.
+  std::vector<int> Loads();
+
+ private:
+  struct Use {
+    int device = 0;
+    bool busy = false;
+    int waiting_again = 0;
+  };
+  size_t Find(int device, size_t begin, size_t end) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Mutex mutex_;
+  CondVar freed_;
+  std::vector<Use> uses_ ABSL_GUARDED_BY(mutex_);  // [runner]
+  bool was_short_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class WorkSource {
@@ -75,14 +115,6 @@ class WorkSource {
   WorkSource(WorkSourceOptions options, WorkerPool* pool, std::vector<int> places,
              absl::Duration cut_off_time, const Clock* clock);
 
-  // The place of each runner in `runners`, on its device.
-  template <typename Runners>
-  static std::vector<int> PlacesOf(const Runners& runners, int num_devices) {
-    std::vector<int> places(num_devices);
-    for (const auto& runner : runners) ++places[runner->device()];
-    return places;
-  }
-
   // A count that grows with all that runs, if nothing can run before a reader takes what it was
   // given.
   virtual std::optional<int64_t> WaitsForReadersAt() const { return std::nullopt; }
@@ -102,8 +134,7 @@ class WorkSource {
 
   WorkerPool& pool() const { return pool_; }
   const Clock& clock() const { return *clock_; }
-  // For the report of a crash.
-  absl::string_view model_name() const { return absl::StripPrefix(options_.name, "model "); }
+  const std::string& model_name() const { return options_.name; }
   // Whether the processor time of a thread that computes says how long it was interrupted.
   bool times_threads() const { return options_.times_threads; }
 

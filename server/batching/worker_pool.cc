@@ -91,8 +91,7 @@ void WorkerPool::Live(const Worker& worker) {
     }
     if ((source != nullptr) != computes) {
       computes = !computes;
-      device.computing += computes ? 1 : -1;
-      free_[worker.device] = workers(worker.device) - device.computing;
+      CountComputing(worker.device, computes ? 1 : -1);
     }
     if (source == nullptr) {
       device.shares.End(&job.run_, clock_.Now());
@@ -233,18 +232,15 @@ bool WorkerPool::TryEnter(WorkSource* source, int index, bool interrupts) {
       return false;
     }
   }
-  ++device.computing;
-  free_[index] = workers(index) - device.computing;
+  CountComputing(index, 1);
   ++source->users_;
   return true;
 }
 
 void WorkerPool::Leave(WorkSource* source, Job* job) {
   const MutexLock lock(&mutex_);
-  Device& device = devices_[job->device()];
-  device.shares.End(&job->run_, clock_.Now());
-  --device.computing;
-  free_[job->device()] = workers(job->device()) - device.computing;
+  devices_[job->device()].shares.End(&job->run_, clock_.Now());
+  CountComputing(job->device(), -1);
   --source->users_;
   if (source->awaited_.load() > 0) changed_.SignalAll();
   if (!active_.empty()) WakeOne(job->device());

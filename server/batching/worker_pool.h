@@ -141,6 +141,10 @@ class WorkerPool {
   // `until` is when to look again. With `interrupted` as FairShare::First().
   WorkSource* Choose(int device, const FairShare::Run* interrupted, const FairShare::Run* goes_on,
                      absl::Time* until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountComputing(int device, int more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    devices_[device].computing += more;
+    free_[device] = workers(device) - devices_[device].computing;
+  }
   void Activate(WorkSource* source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeOne(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeSome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // one of each device

@@ -22,7 +22,6 @@
 #include "server/base/clock.h"
 #include "server/base/cores.h"
 #include "server/batching/queue/flow.h"
-#include "server/batching/queue/next_work.h"
 #include "server/batching/work_source.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/poll.h"

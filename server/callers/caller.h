@@ -129,13 +129,8 @@ using CallerPtr = std::shared_ptr<Caller>;
 class Lease {
  public:
   Lease() = default;
-  Lease(Lease&& other) noexcept : caller_(std::move(other.caller_)), is_stream_(other.is_stream_) {}
-  Lease& operator=(Lease&& other) noexcept {
-    Leave();
-    caller_ = std::move(other.caller_);
-    is_stream_ = other.is_stream_;
-    return *this;
-  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
   ~Lease() { Leave(); }
 
   // Once. Takes no place if it says why the call does not go on, nor for a null caller.

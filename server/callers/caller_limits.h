@@ -37,7 +37,6 @@ struct CallerLimits {
            a.highest_priority == b.highest_priority && a.models == b.models &&
            a.methods == b.methods && a.weight == b.weight;
   }
-  friend bool operator!=(const CallerLimits& a, const CallerLimits& b) { return !(a == b); }
 };
 
 // True for KEY=VALUE with the key of a limit and a value.

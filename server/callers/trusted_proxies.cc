@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"

@@ -1,9 +1,12 @@
 #include "server/calls/grpc_text.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "google/rpc/retry.pb.h"
+#include "server/base/retry.h"
 
 namespace sru::server::calls {
 namespace {
@@ -58,6 +61,21 @@ std::string UnpaddedBase64(absl::string_view bytes) {
   std::string text = absl::Base64Escape(bytes);
   while (!text.empty() && text.back() == '=') text.pop_back();
   return text;
+}
+
+std::string StatusDetails(const absl::Status& status) {
+  const std::optional<absl::Duration> delay = RetryAfterOf(status);
+  if (!delay.has_value()) return "";
+  google::rpc::RetryInfo retry_info;
+  const int64_t nanoseconds = absl::ToInt64Nanoseconds(*delay);
+  retry_info.mutable_retry_delay()->set_seconds(nanoseconds / 1000000000);
+  retry_info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanoseconds % 1000000000));
+  google::rpc::Status details;
+  details.set_code(static_cast<int32_t>(status.code()));
+  details.set_message(std::string(status.message()));
+  // False only for a message without its required fields, and ours has none.
+  static_cast<void>(details.add_details()->PackFrom(retry_info));
+  return details.SerializeAsString();
 }
 
 }  // namespace sru::server::calls

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -19,6 +20,11 @@ std::string PercentEncode(absl::string_view text);
 
 // Encodes a binary value: base64 without padding.
 std::string UnpaddedBase64(absl::string_view bytes);
+
+// The details of an error that says when to come back (server/base/retry.h): a serialized
+// google.rpc.Status with a google.rpc.RetryInfo, which gRPC sends as the trailer
+// grpc-status-details-bin. Empty for any other status.
+std::string StatusDetails(const absl::Status& status);
 
 }  // namespace sru::server::calls
 

@@ -22,7 +22,7 @@ namespace sru::server::calls {
 
 // Of the method's POST: "/v1/classify"; empty: none.
 inline std::string HttpPathOf(const MethodInfo& info) {
-  return info.has_route() ? absl::StrCat("/v1/", absl::AsciiStrToLower(info.name)) : "";
+  return *info.summary == 0 ? "" : absl::StrCat("/v1/", absl::AsciiStrToLower(info.name));
 }
 
 struct Method {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 
 #include "models/config.h"
 
@@ -43,7 +44,8 @@ enum class MethodId {
   kModelStatistics,
   kRepositoryIndex,
   kRepositoryModelLoad,
-  kRepositoryModelUnload
+  kRepositoryModelUnload,
+  kEnd  // no method
 };
 
 // What its calls compute, and so cost.
@@ -74,150 +76,106 @@ class TaskSet {
 };
 
 struct MethodInfo {
+  MethodId id = MethodId::kEnd;
   const char* service = "";
-  const char* name = nullptr;  // the value of the label `method`
+  const char* name = "";  // the value of the label `method`
   MethodKind kind = MethodKind::kUnary;
   Work work = Work::kNone;
   // The tasks of the models that answer it, and these models in words. A call that names no model
   // means one of them.
   TaskSet tasks = {};
   const char* needs = "";
-  bool one_direction = false;  // whether its models must have one direction
-  bool vocabulary = false;     // whether they must have a vocabulary
   const char* summary = "";    // of its route over HTTP, in a sentence or two; empty: it has none
   bool has_box = false;        // whether people can try it on the status page
+  bool one_direction = false;  // whether its models must have one direction
+  bool vocabulary = false;     // whether they must have a vocabulary
 
   // Whether its calls compute and report their times.
   constexpr bool computes() const { return work == Work::kBatches || work == Work::kSteps; }
   // Whether its calls stay open, and wait for many batches.
   constexpr bool is_stream() const { return kind != MethodKind::kUnary; }
-  constexpr bool has_route() const { return *summary != 0; }
-
-  constexpr MethodInfo Route(const char* route_summary) const {
-    MethodInfo info = *this;
-    info.summary = route_summary;
-    return info;
-  }
-  constexpr MethodInfo Box() const {
-    MethodInfo info = *this;
-    info.has_box = true;
-    return info;
-  }
 };
 
-// The compiler warns when one is missing.
-constexpr MethodInfo Describe(MethodId method) {
-  using models::Task;
-  constexpr const char* kSru = kInferenceService;
-  constexpr const char* kOpen = kOpenInferenceService;
-  constexpr MethodKind kUnary = MethodKind::kUnary;
-  constexpr TaskSet kStackTasks = {Task::kClassifier, Task::kEncoder};
-  constexpr TaskSet kLanguageModels = {Task::kLanguageModel};
-  constexpr TaskSet kAll = {Task::kClassifier, Task::kEncoder,    Task::kLanguageModel,
-                            Task::kReader,     Task::kTranslator, Task::kTagger};
-  const auto of_texts = [&](const char* name) {
-    return MethodInfo{kSru,
-                      name,
-                      kUnary,
-                      Work::kTexts,
-                      kAll,
-                      "a model with a vocabulary",
-                      /*one_direction=*/false,
-                      /*vocabulary=*/true};
-  };
-  switch (method) {
-    case MethodId::kClassify:
-      return MethodInfo{kSru,           "Classify",          kUnary,
-                        Work::kBatches, {Task::kClassifier}, "a classifier"}
-          .Route("Labels with probabilities for each sequence.")
-          .Box();
-    case MethodId::kEncode:
-      return MethodInfo{kSru,           "Encode",    kUnary,
-                        Work::kBatches, kStackTasks, "an encoder or a classifier"}
-          .Route("A pooled vector, or one vector per token, for each sequence.")
-          .Box();
-    case MethodId::kScore:
-      return MethodInfo{kSru, "Score", kUnary, Work::kBatches, kLanguageModels, "a language_model"}
-          .Route("How probable each sequence is, token by token.");
-    case MethodId::kGenerate:
-      return MethodInfo{kSru,         "Generate",      MethodKind::kServerStream,
-                        Work::kSteps, kLanguageModels, "a language_model"}
-          .Route(
-              "Goes on from a prompt, as server-sent events of one GenerateResponse each. An event "
-              "with an error ends a text that failed after its beginning.")
-          .Box();
-    case MethodId::kEncodeStream:
-      return {kSru,
-              "EncodeStream",
-              MethodKind::kBidirectional,
-              Work::kBatches,
-              kStackTasks,
-              "a unidirectional encoder or classifier",
-              /*one_direction=*/true};
-    case MethodId::kAnswer:
-      return MethodInfo{kSru, "Answer", kUnary, Work::kBatches, {Task::kReader}, "a reader"}
-          .Route("The spans of passages that answer questions.")
-          .Box();
-    case MethodId::kTranslate:
-      return MethodInfo{kSru,         "Translate",         kUnary,
-                        Work::kSteps, {Task::kTranslator}, "a translator"}
-          .Route("The most probable translations of each sequence.")
-          .Box();
-    case MethodId::kTag:
-      return MethodInfo{kSru, "Tag", kUnary, Work::kBatches, {Task::kTagger}, "a tagger"}
-          .Route("The most probable labels of each token of each sequence.")
-          .Box();
-    case MethodId::kTokenize:
-      return of_texts("Tokenize")
-          .Route("The tokens of each sequence, with their ids and where they stand.");
-    case MethodId::kDetokenize:
-      return of_texts("Detokenize").Route("The text that each list of token ids stands for.");
-    case MethodId::kListModels:
-      return {kSru, "ListModels"};
-    case MethodId::kGetModel:
-      return {kSru, "GetModel"};
-    case MethodId::kLoadModel:
-      return {kAdminService, "LoadModel"};
-    case MethodId::kUnloadModel:
-      return {kAdminService, "UnloadModel"};
-    case MethodId::kModelInfer:  // its models have names
-      return {kOpen, "ModelInfer", kUnary, Work::kBatches};
-    case MethodId::kModelStreamInfer:
-      return {kOpen, "ModelStreamInfer", MethodKind::kBidirectional};
-    case MethodId::kServerLive:
-      return {kOpen, "ServerLive"};
-    case MethodId::kServerReady:
-      return {kOpen, "ServerReady"};
-    case MethodId::kModelReady:
-      return {kOpen, "ModelReady"};
-    case MethodId::kServerMetadata:
-      return {kOpen, "ServerMetadata"};
-    case MethodId::kModelMetadata:
-      return {kOpen, "ModelMetadata"};
-    case MethodId::kModelConfig:
-      return {kOpen, "ModelConfig"};
-    case MethodId::kModelStatistics:
-      return {kOpen, "ModelStatistics"};
-    case MethodId::kRepositoryIndex:
-      return {kOpen, "RepositoryIndex"};
-    case MethodId::kRepositoryModelLoad:
-      return {kOpen, "RepositoryModelLoad"};
-    case MethodId::kRepositoryModelUnload:
-      return {kOpen, "RepositoryModelUnload"};
-  }
-  return {};
+namespace method_table {
+
+using models::Task;
+using Id = MethodId;
+constexpr const char* kSru = kInferenceService;
+constexpr const char* kOpen = kOpenInferenceService;
+constexpr MethodKind kUnary = MethodKind::kUnary;
+constexpr MethodKind kBidirectional = MethodKind::kBidirectional;
+constexpr TaskSet kClassifiers = {Task::kClassifier};
+constexpr TaskSet kStacks = {Task::kClassifier, Task::kEncoder};
+constexpr TaskSet kLanguageModels = {Task::kLanguageModel};
+constexpr TaskSet kReaders = {Task::kReader};
+constexpr TaskSet kTranslators = {Task::kTranslator};
+constexpr TaskSet kTaggers = {Task::kTagger};
+constexpr TaskSet kAll = {Task::kClassifier, Task::kEncoder,    Task::kLanguageModel,
+                          Task::kReader,     Task::kTranslator, Task::kTagger};
+
+inline constexpr MethodInfo kRows[] = {
+    {Id::kClassify, kSru, "Classify", kUnary, Work::kBatches, kClassifiers, "a classifier",
+     "Labels with probabilities for each sequence.", /*has_box=*/true},
+    {Id::kEncode, kSru, "Encode", kUnary, Work::kBatches, kStacks, "an encoder or a classifier",
+     "A pooled vector, or one vector per token, for each sequence.", /*has_box=*/true},
+    {Id::kScore, kSru, "Score", kUnary, Work::kBatches, kLanguageModels, "a language_model",
+     "How probable each sequence is, token by token."},
+    {Id::kGenerate, kSru, "Generate", MethodKind::kServerStream, Work::kSteps, kLanguageModels,
+     "a language_model",
+     "Goes on from a prompt, as server-sent events of one GenerateResponse each. An event with an "
+     "error ends a text that failed after its beginning.",
+     /*has_box=*/true},
+    {Id::kEncodeStream, kSru, "EncodeStream", kBidirectional, Work::kBatches, kStacks,
+     "a unidirectional encoder or classifier", "", false, /*one_direction=*/true},
+    {Id::kAnswer, kSru, "Answer", kUnary, Work::kBatches, kReaders, "a reader",
+     "The spans of passages that answer questions.", /*has_box=*/true},
+    {Id::kTranslate, kSru, "Translate", kUnary, Work::kSteps, kTranslators, "a translator",
+     "The most probable translations of each sequence.", /*has_box=*/true},
+    {Id::kTag, kSru, "Tag", kUnary, Work::kBatches, kTaggers, "a tagger",
+     "The most probable labels of each token of each sequence.", /*has_box=*/true},
+    {Id::kTokenize, kSru, "Tokenize", kUnary, Work::kTexts, kAll, "a model with a vocabulary",
+     "The tokens of each sequence, with their ids and where they stand.", false, false,
+     /*vocabulary=*/true},
+    {Id::kDetokenize, kSru, "Detokenize", kUnary, Work::kTexts, kAll, "a model with a vocabulary",
+     "The text that each list of token ids stands for.", false, false, /*vocabulary=*/true},
+    {Id::kListModels, kSru, "ListModels"},
+    {Id::kGetModel, kSru, "GetModel"},
+    {Id::kLoadModel, kAdminService, "LoadModel"},
+    {Id::kUnloadModel, kAdminService, "UnloadModel"},
+    {Id::kModelInfer, kOpen, "ModelInfer", kUnary, Work::kBatches},  // its models have names
+    {Id::kModelStreamInfer, kOpen, "ModelStreamInfer", kBidirectional},
+    {Id::kServerLive, kOpen, "ServerLive"},
+    {Id::kServerReady, kOpen, "ServerReady"},
+    {Id::kModelReady, kOpen, "ModelReady"},
+    {Id::kServerMetadata, kOpen, "ServerMetadata"},
+    {Id::kModelMetadata, kOpen, "ModelMetadata"},
+    {Id::kModelConfig, kOpen, "ModelConfig"},
+    {Id::kModelStatistics, kOpen, "ModelStatistics"},
+    {Id::kRepositoryIndex, kOpen, "RepositoryIndex"},
+    {Id::kRepositoryModelLoad, kOpen, "RepositoryModelLoad"},
+    {Id::kRepositoryModelUnload, kOpen, "RepositoryModelUnload"}};
+
+}  // namespace method_table
+
+inline constexpr size_t kNumMethods = std::size(method_table::kRows);
+static_assert(kNumMethods == static_cast<size_t>(MethodId::kEnd), "a row for each method");
+static_assert(
+    [] {
+      for (size_t i = 0; i < kNumMethods; ++i) {
+        if (method_table::kRows[i].id != static_cast<MethodId>(i)) return false;
+      }
+      return true;
+    }(),
+    "the rows are in the order of their ids");
+
+constexpr const MethodInfo& Describe(MethodId method) {
+  return method_table::kRows[static_cast<size_t>(method)];
 }
 constexpr const char* MethodName(MethodId method) { return Describe(method).name; }
 // True for the methods that callers' limits apply to: not lookups.
 constexpr bool IsLimited(MethodId method) {
   return Describe(method).work != Work::kNone || Describe(method).is_stream();
 }
-
-inline constexpr size_t kNumMethods = [] {
-  size_t count = 0;
-  while (Describe(static_cast<MethodId>(count)).name != nullptr) ++count;
-  return count;
-}();
 
 }  // namespace sru::server::calls
 

@@ -34,7 +34,6 @@
 #include "server/base/interruption.h"
 #include "server/base/retry.h"
 #include "server/calls/grpc_text.h"
-#include "server/calls/status_details.h"
 #include "server/transport/tls_certificates.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/poll.h"

@@ -10,7 +10,6 @@
 #include "base/utf8.h"
 #include "server/base/retry.h"
 #include "server/calls/grpc_text.h"
-#include "server/calls/status_details.h"
 
 namespace sru::server::door {
 namespace {

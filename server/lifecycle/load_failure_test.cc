@@ -1,5 +1,3 @@
-#include "server/lifecycle/load_failure.h"
-
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/lifecycle/model_manager.h"
 
 namespace sru::server::lifecycle {
 namespace {

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
+#include <new>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "server/base/cores.h"
 #include "server/base/heap.h"
 #include "server/base/log.h"
@@ -27,11 +31,6 @@ std::string Fingerprint(const models::ModelListing& listing) {
                     models::FileSignature(location.path()));
   }
   return fingerprint;
-}
-
-std::string ValueOr(const std::map<std::string, std::string>& map, const std::string& key) {
-  const auto it = map.find(key);
-  return it == map.end() ? std::string() : it->second;
 }
 
 // To a caller, wrong files are not a wrong argument.
@@ -85,18 +84,14 @@ ModelManager::~ModelManager() {
 absl::Status ModelManager::Start() {
   switch (options_.control) {
     case ModelControl::kStatic: {
-      const auto locations = options_.Locations();
-      if (!locations.ok()) return locations.status();
-      for (const models::ModelLocation& location : *locations) {
-        const absl::Status status = LoadVersion(location, models::FileSignature(location.path()));
-        if (!status.ok()) return status;
+      SRU_ASSIGN_OR_RETURN(const auto locations, options_.Locations());
+      for (const models::ModelLocation& location : locations) {
+        SRU_RETURN_UNLESS_OK(LoadVersion(location, models::FileSignature(location.path())));
       }
       return absl::OkStatus();
     }
     case ModelControl::kExplicit: {
-      if (auto listing = models::ScanRepository(options_.repository); !listing.ok()) {
-        return listing.status();
-      }
+      SRU_RETURN_UNLESS_OK(models::ScanRepository(options_.repository).status());
       Mode at_start;
       at_start.quiet = true;
       for (const std::string& model : options_.load_models) {
@@ -158,7 +153,11 @@ void ModelManager::AwaitFreed() {
     if (!std::exchange(has_newly_retired_, false)) return;
   }
   const absl::Time deadline = clock_.Now() + options_.unload_wait;
-  while (AnyRetired()) {
+  const auto any_is_retired = [this] {
+    MutexLock lock(&mutex_);
+    return absl::c_any_of(in_memory_, [](const auto& entry) { return entry.second.retired; });
+  };
+  while (any_is_retired()) {
     {
       MutexLock lock(&mailbox_->mutex);
       while (!mailbox_->stop && mailbox_->released.empty()) {
@@ -177,23 +176,14 @@ void ModelManager::AwaitFreed() {
   }
 }
 
-bool ModelManager::AnyRetired() const {
-  MutexLock lock(&mutex_);
-  return std::any_of(in_memory_.begin(), in_memory_.end(),
-                     [](const auto& entry) { return entry.second.retired; });
-}
-
 absl::Status ModelManager::PollAtOnce() {
-  const auto listing = models::ScanRepository(options_.repository);
-  if (!listing.ok()) return listing.status();
+  SRU_ASSIGN_OR_RETURN(const auto listing, models::ScanRepository(options_.repository));
   // Pretends that everything has been seen before.
   seen_.clear();
-  for (const auto& [model, found] : listing->models) seen_[model] = Fingerprint(found);
+  for (const auto& [model, found] : listing.models) seen_[model] = Fingerprint(found);
   Poll(/*asked=*/true);
   return absl::OkStatus();
 }
-
-void ModelManager::Poll() { Poll(/*asked=*/false); }
 
 void ModelManager::Poll(bool asked) {
   const auto listing = models::ScanRepository(options_.repository);
@@ -221,13 +211,15 @@ void ModelManager::Poll(bool asked) {
   for (const auto& [model, fingerprint] : applied_) found.try_emplace(model);
   for (const auto& [model, versions] : found) {
     const std::string now = Fingerprint(versions);
-    const bool settled = now == ValueOr(seen_, model);
+    const bool settled = now == seen_[model];
     if (now.empty()) {
       seen_.erase(model);
     } else {
       seen_[model] = now;
     }
-    const bool is_new = asked || now != ValueOr(applied_, model) || MayFitNow(model);
+    const auto applied = applied_.find(model);
+    const bool is_changed = now != (applied == applied_.end() ? "" : applied->second);
+    const bool is_new = asked || is_changed || MayFitNow(model);
     if (!settled || !is_new) continue;
     Mode mode;
     mode.asked = asked;
@@ -279,7 +271,7 @@ absl::StatusOr<std::vector<telemetry::ModelStatus>> ModelManager::Load(const std
     return absl::Status(status.code(),
                         telemetry::WithoutRepository(status.message(), options_.repository));
   }
-  return StatusesOf(&model);
+  return Statuses(&model);
 }
 
 absl::Status ModelManager::Unload(const std::string& model) {
@@ -477,7 +469,9 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
   }
   const models::MemoryEstimate estimate = loader_.Estimate(location);
   const absl::Time start = clock_.Now();
-  absl::Status status = CheckMemory(location, estimate);
+  const std::optional<int64_t> left = options_.free_memory();
+  absl::Status status =
+      left.has_value() ? CheckRoom(location, estimate, *left, &loader_) : absl::OkStatus();
   const int64_t needs_bytes = status.ok() ? 0 : estimate.total();
   absl::StatusOr<std::unique_ptr<ServedModel>> loaded;
   std::string contents;
@@ -539,12 +533,6 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
   return status;
 }
 
-absl::Status ModelManager::CheckMemory(const models::ModelLocation& location,
-                                       const models::MemoryEstimate& estimate) {
-  const std::optional<int64_t> left = options_.free_memory ? options_.free_memory() : std::nullopt;
-  return left.has_value() ? CheckRoom(location, estimate, *left, &loader_) : absl::OkStatus();
-}
-
 absl::Status CheckRoom(const models::ModelLocation& location,
                        const models::MemoryEstimate& estimate, int64_t left, ModelLoader* loader) {
   if (estimate.total() <= left) return absl::OkStatus();
@@ -560,9 +548,22 @@ absl::Status CheckRoom(const models::ModelLocation& location,
                    megabytes(left), cure.empty() ? "" : "; ", cure, "; not read"));
 }
 
+absl::Status ExplainFailure(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return absl::ResourceExhaustedError("memory does not suffice");
+  }
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a thread cannot be started (", error.what(),
+        "): the limit of threads (ulimit -u, pids.max of the control group) or of memory (ulimit "
+        "-v) is reached; raise it or lower --instances"));
+  }
+  return absl::ResourceExhaustedError(error.what());
+}
+
 bool ModelManager::HasRoom(int64_t bytes) const {
-  const std::optional<int64_t> left = options_.free_memory ? options_.free_memory() : std::nullopt;
-  return !left.has_value() || bytes <= *left;
+  return bytes <= options_.free_memory().value_or(bytes);
 }
 
 bool ModelManager::MayFitNow(const std::string& model) const {
@@ -580,20 +581,17 @@ bool ModelManager::MayFitNow(const std::string& model) const {
 
 void ModelManager::Remove(const std::string& model, const std::vector<int64_t>& serving,
                           const std::vector<int64_t>& looked_at) {
-  const auto contains = [](const std::vector<int64_t>& versions, int64_t version) {
-    return std::find(versions.begin(), versions.end(), version) != versions.end();
-  };
   std::vector<int64_t> unloaded;
   {
     MutexLock lock(&mutex_);
     Entry& entry = models_[model];
     for (auto it = entry.versions.begin(); it != entry.versions.end();) {
       auto& [number, version] = *it;
-      if (version.served != nullptr && !contains(serving, number)) {
+      if (version.served != nullptr && !absl::c_linear_search(serving, number)) {
         unloaded.push_back(number);
         Retire(&version.served);
       }
-      const bool failed = !version.failure.ok() && contains(looked_at, number);
+      const bool failed = !version.failure.ok() && absl::c_linear_search(looked_at, number);
       it = version.served != nullptr || failed ? std::next(it) : entry.versions.erase(it);
     }
     if (!unloaded.empty()) Publish();
@@ -675,11 +673,15 @@ std::string ModelManager::StillServed(const std::string& model) const {
                       served.size() == 1 ? " is served" : " are served");
 }
 
-std::vector<telemetry::ModelStatus> ModelManager::StatusesOf(const std::string* model) const {
+std::vector<telemetry::ModelStatus> ModelManager::Statuses(const std::string* only_model) const {
   std::vector<telemetry::ModelStatus> statuses;
   {
     MutexLock lock(&mutex_);
+    const auto is_left_out = [only_model](const std::string& model) {
+      return only_model != nullptr && model != *only_model;
+    };
     for (const auto& [name, entry] : models_) {
+      if (is_left_out(name)) continue;
       if (!entry.problem.empty()) {
         statuses.push_back({name, 0, telemetry::ModelState::kFailed,
                             telemetry::WithoutRepository(entry.problem, options_.repository)});
@@ -698,24 +700,17 @@ std::vector<telemetry::ModelStatus> ModelManager::StatusesOf(const std::string* 
       }
     }
     for (const auto& [key, in_memory] : in_memory_) {
-      if (in_memory.retired) {
+      if (in_memory.retired && !is_left_out(in_memory.model)) {
         statuses.push_back(
             {in_memory.model, in_memory.version, telemetry::ModelState::kUnloading, ""});
       }
     }
-  }
-  if (model != nullptr) {
-    statuses.erase(std::remove_if(statuses.begin(), statuses.end(),
-                                  [model](const auto& status) { return status.model != *model; }),
-                   statuses.end());
   }
   std::stable_sort(statuses.begin(), statuses.end(), [](const auto& a, const auto& b) {
     return std::tie(a.model, a.version, a.state) < std::tie(b.model, b.version, b.state);
   });
   return statuses;
 }
-
-std::vector<telemetry::ModelStatus> ModelManager::Statuses() const { return StatusesOf(nullptr); }
 
 std::vector<telemetry::ModelLoadCounts> ModelManager::LoadCounts() const {
   MutexLock lock(&mutex_);

@@ -31,6 +31,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -57,9 +58,9 @@ struct ModelManagerOptions : ModelOptions {
   // How long the thread waits for unloaded versions to be freed before it loads more, so that no
   // more than two versions of a model need memory at a time.
   absl::Duration unload_wait = absl::Seconds(30);
-  // How much more memory the process may take; empty if that is not known. Asked before each load.
-  // If unset, no version is refused.
-  std::function<std::optional<int64_t>()> free_memory;
+  // How much more memory the process may take; empty if that is not known, and then no version is
+  // refused. Asked before each load.
+  std::function<std::optional<int64_t>()> free_memory = [] { return std::optional<int64_t>(); };
 };
 
 // Makes versions that are ready to serve: loaded, with a warm engine. Called from one thread:
@@ -80,6 +81,10 @@ class ModelLoader {
 // loader is asked; the last Estimate() of the loader was for this version.
 absl::Status CheckRoom(const models::ModelLocation& location,
                        const models::MemoryEstimate& estimate, int64_t left, ModelLoader* loader);
+
+// kResourceExhausted for an exception that was thrown while a model was loaded: says what was
+// missing and, if that is known, what to change.
+absl::Status ExplainFailure(const std::exception& error);
 
 // Is told about events, on the thread that loads.
 class ModelObserver {
@@ -117,8 +122,8 @@ class ModelManager {
   // From now on polls (if options.control says so) and serves requests, on a thread of its own.
   void StartThread();
 
-  // Looks at the repository once and acts on what it finds.
-  void Poll();
+  // Looks at the repository once and acts on what it finds. `asked`: as Mode has it.
+  void Poll(bool asked = false);
 
   // Loads a model, or looks again at a loaded one: new and changed versions are loaded, failed ones
   // are tried again, and those whose directories are gone are unloaded. Returns the model's
@@ -145,8 +150,8 @@ class ModelManager {
   // not wait for a running load, whose result will be dropped.
   void BeginStop();
 
-  // Sorted by model, then version.
-  std::vector<telemetry::ModelStatus> Statuses() const;
+  // Sorted by model, then version; of all models, or of one.
+  std::vector<telemetry::ModelStatus> Statuses(const std::string* only_model = nullptr) const;
   std::vector<telemetry::ModelLoadCounts> LoadCounts() const;
   // Whether the last look found the repository empty, or could not list it, while models were
   // served from it.
@@ -188,7 +193,6 @@ class ModelManager {
 
   // Like Poll(), but takes what it sees as settled, and asks for it.
   absl::Status PollAtOnce();
-  void Poll(bool asked);
   // Loads, reloads and unloads versions until those in memory are the ones that the policy selects
   // from `listing`. Returns the first failure, if any.
   absl::Status Apply(const std::string& model, const models::ModelListing& listing,
@@ -198,9 +202,6 @@ class ModelManager {
   bool ShouldLoad(const Version& version, const std::string& signature, bool takes_anothers_place,
                   const Mode& mode) const;
   absl::Status LoadVersion(const models::ModelLocation& location, const std::string& signature);
-  // kResourceExhausted, with the bytes that are needed and the bytes that are left.
-  absl::Status CheckMemory(const models::ModelLocation& location,
-                           const models::MemoryEstimate& estimate);
   // Whether this much memory is left now; true if that is not known.
   bool HasRoom(int64_t bytes) const;
   // Whether to leave everything as it is because the repository has become empty.
@@ -217,12 +218,10 @@ class ModelManager {
   void Retire(std::shared_ptr<ServedModel>* served) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyServing(const std::string& model);
   std::vector<int64_t> ServedVersions(const std::string& model) const;
-  std::vector<telemetry::ModelStatus> StatusesOf(const std::string* model) const;
   std::string StillServed(const std::string& model) const;
   void Post(std::function<void(const absl::Status& admitted)> request);
   void Run();
   void AwaitFreed();
-  bool AnyRetired() const;
 
   // Constant.
   const ModelManagerOptions options_;

@@ -23,6 +23,7 @@
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/engine_call.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/notification.h"
 #include "tests/testing/poll.h"
@@ -846,8 +847,8 @@ class EngineLoader : public ModelLoader {
     served->version = location.version;
     std::vector<std::unique_ptr<batching::BatchRunner>> runners;
     for (int i = 0; i < 2; ++i) runners.push_back(std::make_unique<IdleRunner>());
-    auto engine = batching::Engine::CreateWithRunners(std::move(runners), batching::EngineOptions(),
-                                                      &clock_, nullptr);
+    auto engine =
+        batching::Engine::CreateWithRunners(std::move(runners), options_, &clock_, nullptr);
     if (!engine.ok()) return engine.status();
     served->engine = *std::move(engine);
     return served;
@@ -855,6 +856,8 @@ class EngineLoader : public ModelLoader {
 
  private:
   RealClock clock_;
+  batching::EngineOptions options_;
+  const std::unique_ptr<batching::WorkerPool> pool_ = batching::MakePool({2}, &clock_, &options_);
 };
 
 // Calls as the service makes them, while the model is replaced over and over. A call lets go of the

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 
 namespace sru::server::lifecycle {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 absl::StatusOr<models::VersionPolicy> ParsePolicy(absl::string_view flag, absl::string_view text) {
   absl::StatusOr<models::VersionPolicy> policy = models::ParseVersionPolicy(text);
   if (policy.ok()) return policy;
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", policy.status().message()));
+  return InvalidArgument("--", flag, ": ", policy.status().message());
 }
 
 // As ParseVersionPolicy() takes it.
@@ -34,21 +35,21 @@ std::string PolicyText(const models::VersionPolicy& policy) {
   return "";
 }
 
-absl::StatusOr<std::vector<ModelDirectory>> ParseDirectories(absl::string_view flag,
-                                                             absl::string_view text) {
-  std::vector<ModelDirectory> directories;
+absl::StatusOr<std::vector<models::ModelLocation>> ParseDirectories(absl::string_view flag,
+                                                                    absl::string_view text) {
+  std::vector<models::ModelLocation> directories;
   if (text.empty()) return directories;
   std::set<std::string> names;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const std::pair<std::string, std::string> words = absl::StrSplit(part, absl::MaxSplits(':', 1));
     if (!models::IsValidModelName(words.first) || words.second.empty() ||
         !names.insert(words.first).second) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "--", flag,
           ": expected NAME:DIR, or several with different names, separated by commas, found '",
-          part, "'"));
+          part, "'");
     }
-    directories.push_back({words.first, words.second});
+    directories.push_back({words.first, 1, words.second, words.second});
   }
   return directories;
 }
@@ -57,11 +58,7 @@ absl::StatusOr<std::vector<ModelDirectory>> ParseDirectories(absl::string_view f
 
 absl::StatusOr<std::vector<models::ModelLocation>> ModelOptions::Locations() const {
   if (directories.empty()) return models::ListRepository(repository, version_policy);
-  std::vector<models::ModelLocation> locations;
-  for (const ModelDirectory& model : directories) {
-    locations.push_back({model.name, 1, model.directory, model.directory});
-  }
-  return locations;
+  return directories;
 }
 
 void AddFlags(ModelOptions* options, Flags* flags) {
@@ -99,26 +96,26 @@ void AddFlags(ModelOptions* options, Flags* flags) {
 
 absl::Status ValidateModelOptions(const ModelOptions& options) {
   if (!options.directories.empty() && options.control != ModelControl::kStatic) {
-    return absl::InvalidArgumentError("--model: has a meaning only with --model_control=static");
+    return InvalidArgument("--model: has a meaning only with --model_control=static");
   }
   if (!options.directories.empty() && options.demo) {
-    return absl::InvalidArgumentError("--demo: has a meaning only without --model");
+    return InvalidArgument("--demo: has a meaning only without --model");
   }
   if (options.repository.empty() && options.directories.empty() && !options.demo) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--model_repository: expected the directory with the models, found nothing; give "
         "--model_repository=DIR, set SRU_MODEL_REPOSITORY, name one model by --model=NAME:DIR, or "
         "serve the bundled models with --demo");
   }
   if (!options.load_models.empty() && options.control != ModelControl::kExplicit) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--load_models: has a meaning only with --model_control=explicit; otherwise every model of "
         "the repository is loaded");
   }
   for (const std::string& model : options.load_models) {
     if (!models::IsValidModelName(model)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--load_models: expected names of models separated by commas, found '", model, "'"));
+      return InvalidArgument("--load_models: expected names of models separated by commas, found '",
+                             model, "'");
     }
   }
   return absl::OkStatus();

@@ -14,18 +14,13 @@
 
 namespace sru::server::lifecycle {
 
-// A folder with the files of one model, which is served as version 1.
-struct ModelDirectory {
-  std::string name;
-  std::string directory;
-};
-
 struct ModelOptions {
   std::string repository;
   // Makes UseBundledModels() set the repository.
   bool demo = false;
-  // Served in place of a repository, unless empty.
-  std::vector<ModelDirectory> directories;
+  // Folders with the files of one model each, served as version 1 in place of a repository, unless
+  // empty.
+  std::vector<models::ModelLocation> directories;
   ModelControl control = ModelControl::kStatic;
   absl::Duration poll_interval = absl::Seconds(5);
   // How long polling keeps the served models while the repository is empty: time to mount its

@@ -1,7 +1,6 @@
 #include "server/lifecycle/model_registry.h"
 
 #include <atomic>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,34 +37,23 @@ void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
   // `old` is freed here, without the lock.
 }
 
-bool ModelRegistry::Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction,
-                            bool vocabulary) {
-  const models::Model& model = *versions.rbegin()->second->model;
-  return tasks.has(model.task()) && (!one_direction || model.is_unidirectional()) &&
-         (!vocabulary || model.tokenizer() != nullptr);
-}
-
-ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& models,
-                                                               calls::TaskSet tasks,
-                                                               bool one_direction,
-                                                               bool vocabulary) {
+absl::StatusOr<ModelRegistry::Models::const_iterator> ModelRegistry::OnlyModel(const Models& models,
+                                                                               calls::TaskSet tasks,
+                                                                               bool one_direction,
+                                                                               bool vocabulary) {
   if (models.size() == 1) return models.begin();
-  if (tasks.empty()) return models.end();
-  auto only = models.end();
+  std::vector<absl::string_view> fitting;
+  auto last = models.end();
   for (auto it = models.begin(); it != models.end(); ++it) {
-    if (!Answers(it->second, tasks, one_direction, vocabulary)) continue;
-    if (only != models.end()) return models.end();
-    only = it;
+    const models::Model* const model = it->second.rbegin()->second->model.get();
+    const bool answers = tasks.empty() || (tasks.has(model->task()) &&
+                                           (!one_direction || model->is_unidirectional()) &&
+                                           (!vocabulary || model->tokenizer() != nullptr));
+    if (!answers) continue;
+    fitting.push_back(it->first);
+    last = it;
   }
-  return only;
-}
-
-absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet tasks,
-                                       bool one_direction, bool vocabulary) {
-  Models fitting = models;
-  for (auto it = fitting.begin(); !tasks.empty() && it != fitting.end();) {
-    it = Answers(it->second, tasks, one_direction, vocabulary) ? std::next(it) : fitting.erase(it);
-  }
+  if (fitting.size() == 1) return last;
   if (fitting.empty() && vocabulary) {
     return InvalidArgument("model: no model with a vocabulary is loaded; loaded: ",
                            JoinKeys(models));
@@ -80,7 +68,7 @@ absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet task
                            " is loaded; loaded: ", JoinKeys(models));
   }
   return InvalidArgument("model: empty, expected a name as several models are loaded: ",
-                         JoinKeys(fitting));
+                         absl::StrJoin(fitting, ", "));
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,
@@ -90,8 +78,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
                                                                  bool vocabulary) const {
   const std::shared_ptr<const Models> models = snapshot();
   if (version < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "version: ", version, " is negative, expected 0 for the latest or a version number"));
+    return InvalidArgument("version: ", version,
+                           " is negative, expected 0 for the latest or a version number");
   }
   SRU_RETURN_UNLESS_OK(models::CheckNameLength("model", name));
   auto it = models->end();
@@ -103,8 +91,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
     }
   } else if (models->empty()) {
     return absl::NotFoundError("model: no model is loaded");
-  } else if (it = OnlyModel(*models, tasks, one_direction, vocabulary); it == models->end()) {
-    return NameNeeded(*models, tasks, one_direction, vocabulary);
+  } else {
+    SRU_ASSIGN_OR_RETURN(it, OnlyModel(*models, tasks, one_direction, vocabulary));
   }
   const Versions& versions = it->second;
   if (version == 0) return versions.rbegin()->second;

@@ -64,14 +64,11 @@ class ModelRegistry {
   using Versions = std::map<int64_t, std::shared_ptr<ServedModel>>;
   using Models = std::map<std::string, Versions>;
 
-  static bool Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction,
-                      bool vocabulary);
-  // The only model, or the only one that answers; end() if there are several.
-  static Models::const_iterator OnlyModel(const Models& models, calls::TaskSet tasks,
-                                          bool one_direction, bool vocabulary);
-  // The error if there is no such model: names those to choose from.
-  static absl::Status NameNeeded(const Models& models, calls::TaskSet tasks, bool one_direction,
-                                 bool vocabulary);
+  // The only one of several models, or the only one that answers; else the error, which names those
+  // to choose from.
+  static absl::StatusOr<Models::const_iterator> OnlyModel(const Models& models,
+                                                          calls::TaskSet tasks, bool one_direction,
+                                                          bool vocabulary);
 
   std::shared_ptr<const Models> snapshot() const {
     MutexLock lock(&mutex_);

@@ -235,7 +235,7 @@ class InferStreamCall final : public calls::Call {
         status = end_;
       }
     }
-    if (sends) Send();
+    if (sends) exchange_.Write(MakeMessage(sent_.get()));
     if (reads) exchange_.Read();
     if (ends) End(std::move(status));
     if (!reads) return false;
@@ -243,8 +243,6 @@ class InferStreamCall final : public calls::Call {
     is_starting_read_ = false;
     return is_closed_;
   }
-
-  void Send() { exchange_.Write(MakeMessage(sent_.get())); }
 
   // Makes the message with the answer, of which nothing is copied.
   absl::Cord MakeMessage(Request* request) {

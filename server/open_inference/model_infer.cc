@@ -10,13 +10,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "models/repository.h"
 #include "server/base/retry.h"
 #include "server/batching/queue/reject_reason.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/end_call.h"
 #include "server/open_inference/model_tensors.h"
-#include "server/open_inference/model_version.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/tracing/tracer.h"
 
@@ -81,8 +83,7 @@ class ModelInferCall final : public calls::CallHandler {
   // The end of a call that has not got as far as to have a form.
   void EndEarly(const lifecycle::ServedModel* served, absl::Status status, size_t bytes) {
     const auto message_bytes = static_cast<int64_t>(bytes);
-    context_.received->Add(message_bytes);
-    calls::EndedCall ended;
+    *context_.received_bytes += message_bytes;
     if (const std::optional<batching::RejectReason> reason = batching::GetRejectReason(status);
         reason.has_value()) {
       if (served != nullptr) {
@@ -94,11 +95,9 @@ class ModelInferCall final : public calls::CallHandler {
         status = RetryAfter(std::move(status), kMemoryRetryAfter);
       }
     }
-    ended.origin = &exchange_;
-    ended.request_id = telemetry::AccessLog::Begin(exchange_);
+    calls::EndedCall ended(exchange_, telemetry::AccessLog::Begin(exchange_), status);
     ended.method = calls::MethodId::kModelInfer;
     ended.trace = tracing::BeginTrace(context_.tracer, exchange_, context_.clock->Now());
-    ended.record.status = &status;
     if (served != nullptr) {
       ended.model_metrics = served->metrics.get();
       ended.record.model = served->name;
@@ -113,6 +112,27 @@ class ModelInferCall final : public calls::CallHandler {
 };
 
 }  // namespace
+
+absl::StatusOr<int64_t> ParseModelVersion(absl::string_view field, absl::string_view text) {
+  if (text.empty()) return 0;
+  SRU_RETURN_UNLESS_OK(models::CheckNameLength(field, text));
+  int64_t version = 0;
+  if (absl::SimpleAtoi(text, &version) && version > 0) return version;
+  return InvalidArgument(field, ": ", Quoted(text),
+                         ", expected a positive number, or nothing for the latest version");
+}
+
+absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> FindModel(
+    const lifecycle::ModelRegistry& registry, absl::string_view prefix, absl::string_view name,
+    absl::string_view version) {
+  if (name.empty()) {
+    return InvalidArgument(prefix, "name: empty, expected the name of a model");
+  }
+  SRU_RETURN_UNLESS_OK(models::CheckNameLength(absl::StrCat(prefix, "name"), name));
+  SRU_ASSIGN_OR_RETURN(const int64_t number,
+                       ParseModelVersion(absl::StrCat(prefix, "version"), version));
+  return registry.Find(std::string(name), number);
+}
 
 calls::CallHandler* StartModelInfer(const calls::ServiceContext& context,
                                     calls::Exchange* exchange) {

@@ -57,7 +57,8 @@ void WriteModelMetadata(const lifecycle::ServedModel& served, const std::vector<
 }
 
 void WriteModelConfig(const lifecycle::ServedModel& served, const std::vector<int64_t>& versions,
-                      const ConfigLimits& limits, inference::ModelConfig* config) {
+                      const calls::RequestLimits& limits, absl::Duration max_queue_delay,
+                      inference::ModelConfig* config) {
   const models::Model& model = *served.model;
   config->set_name(served.name);
   config->set_platform(kPlatform);
@@ -79,7 +80,7 @@ void WriteModelConfig(const lifecycle::ServedModel& served, const std::vector<in
     output->mutable_dims()->Add(info.shape.begin() + 1, info.shape.end());
   }
   inference::ModelDynamicBatching* const batching = config->mutable_dynamic_batching();
-  batching->set_max_queue_delay_microseconds(absl::ToInt64Microseconds(limits.max_queue_delay));
+  batching->set_max_queue_delay_microseconds(absl::ToInt64Microseconds(max_queue_delay));
   batching->set_priority_levels(3);
   batching->set_default_priority_level(2);
   inference::ModelInstanceGroup* const group = config->add_instance_group();

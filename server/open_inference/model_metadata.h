@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "inference/open_inference.pb.h"
+#include "server/calls/kinds/service_context.h"
 #include "server/lifecycle/model_registry.h"
 
 namespace sru::server::open_inference {
@@ -18,14 +19,9 @@ void WriteServerMetadata(inference::ServerMetadataResponse* metadata);
 void WriteModelMetadata(const lifecycle::ServedModel& served, const std::vector<int64_t>& versions,
                         inference::ModelMetadataResponse* metadata);
 
-// What of the server's options a config shows.
-struct ConfigLimits {
-  int max_sequences = 0;
-  int max_sequence_tokens = 0;
-  absl::Duration max_queue_delay;
-};
 void WriteModelConfig(const lifecycle::ServedModel& served, const std::vector<int64_t>& versions,
-                      const ConfigLimits& limits, inference::ModelConfig* config);
+                      const calls::RequestLimits& limits, absl::Duration max_queue_delay,
+                      inference::ModelConfig* config);
 
 void WriteModelStatistics(const lifecycle::ServedModel& served,
                           inference::ModelStatistics* statistics);

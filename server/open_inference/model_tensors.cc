@@ -15,7 +15,7 @@ std::vector<const tasks::Task*> TasksOf(const models::Model& model) {
   std::vector<const tasks::Task*> found;
   for (const tasks::Task& task : tasks::AllTasks()) {
     const bool has_outputs = !task.tensors.outputs.empty();
-    if (has_outputs && task.tasks.has(model.task())) found.push_back(&task);
+    if (has_outputs && task.is_of(model.task())) found.push_back(&task);
   }
   return found;
 }

@@ -2,18 +2,15 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/status.h"
 #include "models/repository.h"
 #include "server/calls/kinds/reply_call.h"
 #include "server/calls/method_info.h"
 #include "server/open_inference/model_infer.h"
 #include "server/open_inference/model_metadata.h"
-#include "server/open_inference/model_version.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -104,12 +101,8 @@ std::vector<Method> OpenInferenceMethods(const OpenInferenceContext& context) {
           Id::kModelConfig, service,
           [&context, &registry](const auto& asked, auto* answer, auto* served) {
             SRU_RETURN_UNLESS_OK(Find(registry, asked, served));
-            ConfigLimits limits;
-            limits.max_sequences = context.service->limits.max_sequences;
-            limits.max_sequence_tokens = context.service->limits.max_sequence_tokens;
-            limits.max_queue_delay = context.max_queue_delay;
-            WriteModelConfig(**served, VersionsOf(registry, asked.name()), limits,
-                             answer->mutable_config());
+            WriteModelConfig(**served, VersionsOf(registry, asked.name()), context.service->limits,
+                             context.max_queue_delay, answer->mutable_config());
             return absl::OkStatus();
           }),
       calls::LookupMethod<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/calls/kinds/admin_context.h"
 #include "server/calls/kinds/service_context.h"
 #include "server/calls/method.h"
 

@@ -1,5 +1,4 @@
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,15 +69,14 @@ std::vector<calls::Method> RepositoryMethods(const calls::AdminContext& context)
                              inference::RepositoryModelLoadResponse>(
               calls::MethodId::kRepositoryModelLoad, *context.service,
               [&context](const auto& load, const ReplyCall::Pointer& call) {
-                absl::Status status = calls::CheckExplicitControl(context.control);
-                status.Update(CheckRequest(load, ""));
-                if (!status.ok()) return status;
+                SRU_RETURN_UNLESS_OK(context.CheckExplicitControl());
+                SRU_RETURN_UNLESS_OK(CheckRequest(load, ""));
                 call->set_model(load.model_name());
                 context.manager->RequestLoad(
                     load.model_name(), [call] { return call->finished(); },
                     [call](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& statuses) {
-                      const inference::RepositoryModelLoadResponse answer;
-                      call->Finish(statuses.status(), statuses.ok() ? &answer : nullptr);
+                      call->Finish(statuses.status(),
+                                   &inference::RepositoryModelLoadResponse::default_instance());
                     });
                 return absl::OkStatus();
               }),
@@ -86,15 +84,14 @@ std::vector<calls::Method> RepositoryMethods(const calls::AdminContext& context)
                              inference::RepositoryModelUnloadResponse>(
               calls::MethodId::kRepositoryModelUnload, *context.service,
               [&context](const auto& unload, const ReplyCall::Pointer& call) {
-                absl::Status status = calls::CheckExplicitControl(context.control);
-                status.Update(CheckRequest(unload, "unload_dependents"));
-                if (!status.ok()) return status;
+                SRU_RETURN_UNLESS_OK(context.CheckExplicitControl());
+                SRU_RETURN_UNLESS_OK(CheckRequest(unload, "unload_dependents"));
                 call->set_model(unload.model_name());
                 context.manager->RequestUnload(
                     unload.model_name(), [call] { return call->finished(); },
                     [call](const absl::Status& result) {
-                      const inference::RepositoryModelUnloadResponse answer;
-                      call->Finish(result, result.ok() ? &answer : nullptr);
+                      call->Finish(result,
+                                   &inference::RepositoryModelUnloadResponse::default_instance());
                     });
                 return absl::OkStatus();
               })};

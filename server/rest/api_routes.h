@@ -1,4 +1,4 @@
-// The routes of the APIs that the gateway always has.
+// The routes of the APIs.
 #ifndef SRU_SERVER_REST_API_ROUTES_H_
 #define SRU_SERVER_REST_API_ROUTES_H_
 
@@ -27,7 +27,12 @@ RouteGroup ClientRoutes();
 // its service. The answer of a probe that is false has the status 503.
 RouteGroup OpenInferenceRoutes();
 
-// All of these, and those of the methods by Connect and gRPC-Web (method_call.h).
+// GET / and GET /docs/{name}. They need no token; if the server `asks_for_tokens`, the page names a
+// model only to who has one. `has_tls`: the port speaks TLS.
+RouteGroup FrontPageRoutes(bool asks_for_tokens, bool has_tls);
+
+// What the gateway always has: all of these but the front page, and those of the methods by Connect
+// and gRPC-Web (method_call.h).
 std::vector<RouteGroup> ApiRoutes(const calls::MethodTable& methods);
 
 }  // namespace sru::server::rest

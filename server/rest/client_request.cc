@@ -46,21 +46,15 @@ void AppendList(const Items& items, std::string* json, const Append& append) {
   *json += ']';
 }
 
-// A member whose value is text, with its name and what stands before.
-void AppendText(absl::string_view before, absl::string_view text, std::string* json) {
-  absl::StrAppend(json, before);
-  AppendJsonString(text, json);
-}
-
 void AppendScore(float score, std::string* json) {
   *json += ",\"score\":";
   AppendJsonNumber(score, json);
 }
 
 template <typename Message>
-void ReadTexts(const char* name, absl::string_view no_ids, const calls::RequestLimits& limits,
-               FieldReader* fields, ClientRequest* request, Message* message) {
-  const auto most = static_cast<size_t>(limits.max_sequences);
+void ReadTexts(const char* name, absl::string_view no_ids, FieldReader* fields,
+               ClientRequest* request, Message* message) {
+  const auto most = static_cast<size_t>(request->max_texts);
   for (std::string& text : fields->Texts(name, most, no_ids, &request->is_list)) {
     message->add_sequences()->set_text(std::move(text));
   }
@@ -102,11 +96,11 @@ RestError CheckVectors(const v1::EncodeResponse& response, int64_t dimensions) {
 }
 
 // The request of Encode for the texts of this field.
-std::pair<v1::EncodeRequest*, const v1::EncodeResponse*> EncodeCall(
-    const char* name, const calls::RequestLimits& limits, FieldReader* fields,
-    ClientRequest* request) {
+std::pair<v1::EncodeRequest*, const v1::EncodeResponse*> EncodeCall(const char* name,
+                                                                    FieldReader* fields,
+                                                                    ClientRequest* request) {
   const auto call = Call<v1::EncodeRequest, v1::EncodeResponse>(MethodId::kEncode, request);
-  ReadTexts(name, kNoIds, limits, fields, request, call.first);
+  ReadTexts(name, kNoIds, fields, request, call.first);
   call.first->set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
   call.first->set_normalize(true);
   return call;
@@ -117,9 +111,9 @@ int64_t ReadDimensions(FieldReader* fields) {
 }
 
 // What /embed and the pipeline of an encoder have in common.
-v1::EncodeRequest* ReadInputs(FieldReader* fields, const calls::RequestLimits& limits,
-                              bool takes_token_vectors, ClientRequest* request) {
-  const auto [encode, response] = EncodeCall("inputs", limits, fields, request);
+v1::EncodeRequest* ReadInputs(FieldReader* fields, bool takes_token_vectors,
+                              ClientRequest* request) {
+  const auto [encode, response] = EncodeCall("inputs", fields, request);
   encode->set_normalize(fields->Boolean("normalize", true));
   encode->set_truncate(fields->Boolean("truncate"));
   fields->RefuseUnless("truncation_direction", {"right", "Right"});
@@ -139,18 +133,17 @@ v1::EncodeRequest* ReadInputs(FieldReader* fields, const calls::RequestLimits& l
 
 // Pipelines.
 
-void ReadLabels(const calls::RequestLimits& limits, FieldReader* fields, FieldReader* parameters,
-                ClientRequest* request) {
+void ReadLabels(FieldReader* fields, FieldReader* parameters, ClientRequest* request) {
   const auto [classify, response] =
       Call<v1::ClassifyRequest, v1::ClassifyResponse>(MethodId::kClassify, request);
-  ReadTexts("inputs", "", limits, fields, request, classify);
+  ReadTexts("inputs", "", fields, request, classify);
   classify->set_top_k(static_cast<int32_t>(parameters->Integer("top_k", 0, 1, kMost)));
   classify->set_truncate(parameters->Boolean("truncation"));
   parameters->RefuseUnless("function_to_apply", {"softmax"});
   request->append = [response = response](std::string* json) {
     AppendList(response->classifications(), json, [json](const v1::Classification& one) {
       AppendList(one.labels(), json, [json](const v1::Label& label) {
-        AppendText("{\"label\":", label.name(), json);
+        AppendJsonText("{\"label\":", label.name(), json);
         AppendScore(label.probability(), json);
         *json += '}';
       });
@@ -193,19 +186,18 @@ void AppendEntity(const std::string& text, const v1::Tagging& tagging, const Ent
                   bool is_grouped, std::string* json) {
   const v1::TokenTags& first = tagging.tokens(entity.first);
   const v1::TokenTags& last = tagging.tokens(entity.last);
-  AppendText(is_grouped ? "{\"entity_group\":" : "{\"entity\":", entity.name, json);
+  AppendJsonText(is_grouped ? "{\"entity_group\":" : "{\"entity\":", entity.name, json);
   AppendScore(static_cast<float>(entity.score / (entity.last - entity.first + 1)), json);
   const auto begin = static_cast<size_t>(first.start_byte());
   const auto end = static_cast<size_t>(last.end_byte());
   const bool is_in_text = begin < end && end <= text.size();
-  AppendText(",\"word\":", is_in_text ? text.substr(begin, end - begin) : first.token(), json);
+  AppendJsonText(",\"word\":", is_in_text ? text.substr(begin, end - begin) : first.token(), json);
   absl::StrAppend(json, ",\"start\":", first.start_char(), ",\"end\":", last.end_char(), "}");
 }
 
-void ReadEntities(const calls::RequestLimits& limits, FieldReader* fields, FieldReader* parameters,
-                  ClientRequest* request) {
+void ReadEntities(FieldReader* fields, FieldReader* parameters, ClientRequest* request) {
   const auto [tag, response] = Call<v1::TagRequest, v1::TagResponse>(MethodId::kTag, request);
-  ReadTexts("inputs", "", limits, fields, request, tag);
+  ReadTexts("inputs", "", fields, request, tag);
   tag->set_truncate(parameters->Boolean("truncation"));
   const std::string strategy = parameters->OneOf("aggregation_strategy", {"simple", "none"});
   std::vector<std::string> ignored = {"O"};
@@ -243,11 +235,11 @@ void CheckLanguage(const char* name, const std::string& language, FieldReader* p
   parameters->Wrong(name, absl::StrCat("the model's, '", language, "'"), asked);
 }
 
-void ReadTranslation(const v1::TranslatorInfo& model, const calls::RequestLimits& limits,
-                     FieldReader* fields, FieldReader* parameters, ClientRequest* request) {
+void ReadTranslation(const v1::TranslatorInfo& model, FieldReader* fields, FieldReader* parameters,
+                     ClientRequest* request) {
   const auto [translate, response] =
       Call<v1::TranslateRequest, v1::TranslateResponse>(MethodId::kTranslate, request);
-  ReadTexts("inputs", "", limits, fields, request, translate);
+  ReadTexts("inputs", "", fields, request, translate);
   CheckLanguage("src_lang", model.source_language(), parameters);
   CheckLanguage("tgt_lang", model.target_language(), parameters);
   translate->set_truncate(parameters->OneOf("truncation", {"do_not_truncate", "longest_first",
@@ -261,7 +253,7 @@ void ReadTranslation(const v1::TranslatorInfo& model, const calls::RequestLimits
   request->append = [response = response](std::string* json) {
     AppendList(response->translations(), json, [json](const v1::Translation& one) {
       const bool is_empty = one.hypotheses().empty();
-      AppendText("{\"translation_text\":", is_empty ? "" : one.hypotheses(0).text(), json);
+      AppendJsonText("{\"translation_text\":", is_empty ? "" : one.hypotheses(0).text(), json);
       *json += '}';
     });
     return RestError();
@@ -269,7 +261,7 @@ void ReadTranslation(const v1::TranslatorInfo& model, const calls::RequestLimits
 }
 
 void AppendAnswer(const v1::SpanAnswer& answer, std::string* json) {
-  AppendText("{\"answer\":", answer.text(), json);
+  AppendJsonText("{\"answer\":", answer.text(), json);
   AppendScore(answer.probability(), json);
   absl::StrAppend(json, ",\"start\":", answer.start_char(), ",\"end\":", answer.end_char(), "}");
 }
@@ -307,9 +299,8 @@ void ClientRequest::SetModel(const std::string& name) {
   request->GetReflection()->SetString(request.get(), field, name);
 }
 
-RestError ReadOpenAiEmbeddings(FieldReader* fields, const calls::RequestLimits& limits,
-                               ClientRequest* request) {
-  const auto [encode, response] = EncodeCall("input", limits, fields, request);
+RestError ReadOpenAiEmbeddings(FieldReader* fields, ClientRequest* request) {
+  const auto [encode, response] = EncodeCall("input", fields, request);
   encode->set_model(fields->String("model"));
   const bool is_base64 = fields->OneOf("encoding_format", {"float", "base64"}) == "base64";
   fields->Take("user");
@@ -331,7 +322,7 @@ RestError ReadOpenAiEmbeddings(FieldReader* fields, const calls::RequestLimits& 
       *json += '}';
       tokens += encoding.token_count();
     });
-    AppendText(",\"model\":", response->model(), json);
+    AppendJsonText(",\"model\":", response->model(), json);
     absl::StrAppend(json, ",\"usage\":{\"prompt_tokens\":", tokens, ",\"total_tokens\":", tokens,
                     "}}");
     return error;
@@ -339,15 +330,12 @@ RestError ReadOpenAiEmbeddings(FieldReader* fields, const calls::RequestLimits& 
   return fields->End();
 }
 
-RestError ReadEmbed(FieldReader* fields, const calls::RequestLimits& limits,
-                    ClientRequest* request) {
-  ReadInputs(fields, limits, /*takes_token_vectors=*/false, request)
-      ->set_model(fields->String("model"));
+RestError ReadEmbed(FieldReader* fields, ClientRequest* request) {
+  ReadInputs(fields, /*takes_token_vectors=*/false, request)->set_model(fields->String("model"));
   return fields->End();
 }
 
-RestError ReadTokenize(FieldReader* fields, const calls::RequestLimits& /*limits*/,
-                       ClientRequest* request) {
+RestError ReadTokenize(FieldReader* fields, ClientRequest* request) {
   const auto [tokenize, response] =
       Call<v1::TokenizeRequest, v1::TokenizeResponse>(MethodId::kTokenize, request);
   tokenize->set_model(fields->String("model"));
@@ -375,8 +363,7 @@ RestError ReadTokenize(FieldReader* fields, const calls::RequestLimits& /*limits
   return fields->End();
 }
 
-RestError ReadDetokenize(FieldReader* fields, const calls::RequestLimits& /*limits*/,
-                         ClientRequest* request) {
+RestError ReadDetokenize(FieldReader* fields, ClientRequest* request) {
   const auto [detokenize, response] =
       Call<v1::DetokenizeRequest, v1::DetokenizeResponse>(MethodId::kDetokenize, request);
   detokenize->set_model(fields->String("model"));
@@ -394,15 +381,14 @@ RestError ReadDetokenize(FieldReader* fields, const calls::RequestLimits& /*limi
   request->names = {{"sequences[0].values", "tokens"}, {"sequences", "tokens"}};
   request->is_list = true;
   request->append = [response = response](std::string* json) {
-    AppendText("{\"prompt\":", response->texts().empty() ? "" : response->texts(0), json);
+    AppendJsonText("{\"prompt\":", response->texts().empty() ? "" : response->texts(0), json);
     *json += '}';
     return RestError();
   };
   return fields->End();
 }
 
-RestError ReadPipeline(const v1::ModelInfo& model, FieldReader* fields,
-                       const calls::RequestLimits& limits, ClientRequest* request) {
+RestError ReadPipeline(const v1::ModelInfo& model, FieldReader* fields, ClientRequest* request) {
   FieldReader parameters = fields->Object("parameters");
   fields->Take("options");  // use_cache, wait_for_model: there is no cache, the model is loaded
   request->advice = "shorten the text";
@@ -415,13 +401,13 @@ RestError ReadPipeline(const v1::ModelInfo& model, FieldReader* fields,
                     {"max_new_tokens", "parameters.generate_parameters.max_new_tokens"}};
   const std::string& task = model.task();
   if (task == "encoder") {
-    ReadInputs(fields, limits, /*takes_token_vectors=*/true, request);
+    ReadInputs(fields, /*takes_token_vectors=*/true, request);
   } else if (task == "classifier") {
-    ReadLabels(limits, fields, &parameters, request);
+    ReadLabels(fields, &parameters, request);
   } else if (task == "tagger") {
-    ReadEntities(limits, fields, &parameters, request);
+    ReadEntities(fields, &parameters, request);
   } else if (task == "translator") {
-    ReadTranslation(model.translator(), limits, fields, &parameters, request);
+    ReadTranslation(model.translator(), fields, &parameters, request);
   } else if (task == "reader") {
     ReadQuestion(fields, &parameters, request);
   } else {

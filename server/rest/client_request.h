@@ -17,6 +17,8 @@
 namespace sru::server::rest {
 
 struct ClientRequest {
+  int max_texts = calls::RequestLimits().max_sequences;  // for the readers
+
   calls::MethodId method = calls::MethodId::kEncode;
   std::shared_ptr<google::protobuf::Message> request;
   std::shared_ptr<google::protobuf::Message> response;  // of its type, for the answer to be read
@@ -30,34 +32,28 @@ struct ClientRequest {
   bool is_list = false;      // texts, not one text
 };
 
-using ReadClientRequest = RestError (*)(FieldReader* fields, const calls::RequestLimits& limits,
-                                        ClientRequest* request);
+using ReadClientRequest = RestError (*)(FieldReader* fields, ClientRequest* request);
 
 // docs/rest.md has the fields and answers of all of these.
 //
 // OpenAI's POST /v1/embeddings. Token ids are refused: those that clients send are of OpenAI's
 // vocabulary, and would be read as other words.
-RestError ReadOpenAiEmbeddings(FieldReader* fields, const calls::RequestLimits& limits,
-                               ClientRequest* request);
+RestError ReadOpenAiEmbeddings(FieldReader* fields, ClientRequest* request);
 
 // text-embeddings-inference's POST /embed, with `model`, which that API lacks.
-RestError ReadEmbed(FieldReader* fields, const calls::RequestLimits& limits,
-                    ClientRequest* request);
+RestError ReadEmbed(FieldReader* fields, ClientRequest* request);
 
 // vLLM's POST /tokenize and /detokenize. `add_special_tokens` changes nothing, since texts of these
 // models get none.
-RestError ReadTokenize(FieldReader* fields, const calls::RequestLimits& limits,
-                       ClientRequest* request);
-RestError ReadDetokenize(FieldReader* fields, const calls::RequestLimits& limits,
-                         ClientRequest* request);
+RestError ReadTokenize(FieldReader* fields, ClientRequest* request);
+RestError ReadDetokenize(FieldReader* fields, ClientRequest* request);
 
 // A pipeline of Hugging Face's Inference API, as huggingface_hub's InferenceClient(URL) calls it:
 // {"inputs", "parameters"}. The task of `model` says which one. Answers have the shapes that the
 // client expects: [[{label, score}]] for one text and for many; a list of entities for one text, a
 // list of these for many; one answer, or a list if more than one was asked for. start and end count
 // code points.
-RestError ReadPipeline(const v1::ModelInfo& model, FieldReader* fields,
-                       const calls::RequestLimits& limits, ClientRequest* request);
+RestError ReadPipeline(const v1::ModelInfo& model, FieldReader* fields, ClientRequest* request);
 
 }  // namespace sru::server::rest
 

@@ -29,7 +29,8 @@ class Reading {
   Reading(ReadClientRequest read, const std::string& body) {
     const json tree = json::parse(body);
     FieldReader fields(tree);
-    error_ = read(&fields, Limits(), &request_);
+    request_.max_texts = 2;
+    error_ = read(&fields, &request_);
   }
   Reading(const std::string& task, const std::string& body) {
     const json tree = json::parse(body);
@@ -39,7 +40,8 @@ class Reading {
     model.set_task(task);
     model.mutable_translator()->set_source_language("en");
     model.mutable_translator()->set_target_language("de");
-    error_ = ReadPipeline(model, &fields, Limits(), &request_);
+    request_.max_texts = 2;
+    error_ = ReadPipeline(model, &fields, &request_);
   }
 
   std::string error() const { return std::string(error_.status.message()); }
@@ -59,12 +61,6 @@ class Reading {
   }
 
  private:
-  static calls::RequestLimits Limits() {
-    calls::RequestLimits limits;
-    limits.max_sequences = 2;
-    return limits;
-  }
-
   RestError error_;
   ClientRequest request_;
 };

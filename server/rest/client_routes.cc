@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/build_info.h"
+#include "base/status.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/api_routes.h"
@@ -22,19 +23,16 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-using SharedCall = std::shared_ptr<RestCall>;
 
-constexpr char kInference[] = "/sru.v1.InferenceService/";
 // Four bytes of a float are up to 15 characters, and text is copied while it grows.
 constexpr int64_t kTextExpansion = 8;
 
 RestError ReadInto(const SharedCall& call, ClientRequest* request,
                    const std::function<RestError(FieldReader* fields)>& read) {
   json tree;
-  if (absl::Status status = ParseTree(call->body(), &call->memory(), &tree); !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(ParseTree(call->body(), &call->memory(), &tree));
   FieldReader fields(tree);
+  request->max_texts = call->limits().max_sequences;
   RestError error = read(&fields);
   request->names.emplace_back("model", "model");
   // The request stays, until it is sent.
@@ -61,8 +59,7 @@ void Reply(const SharedCall& call, const ClientRequest& request, const calls::Lo
 }
 
 void Run(const SharedCall& call, const std::shared_ptr<const ClientRequest>& request) {
-  call->Unary(absl::StrCat(kInference, calls::MethodName(request->method)),
-              calls::ToCord(*request->request),
+  call->Unary(MethodOf(*request->request), calls::ToCord(*request->request),
               [call, request](const calls::LocalAnswer& answer) { Reply(call, *request, answer); });
 }
 
@@ -81,65 +78,53 @@ const v1::ModelInfo* OnlyModel(const RestCall& call, const v1::ListModelsRespons
   return only;
 }
 
-void ListModels(const SharedCall& call,
-                const std::function<void(const v1::ListModelsResponse&)>& reply) {
-  AskMethod<v1::ListModelsResponse>(call, absl::StrCat(kInference, "ListModels"),
-                                    v1::ListModelsRequest(), reply);
-}
-
 // Calls `next` with the only language model, or with "" if there is none: then the method finds
 // another one, or says that it cannot.
 void FindLanguageModel(const SharedCall& call,
                        const std::function<void(const std::string& model)>& next) {
-  ListModels(call, [call, next](const v1::ListModelsResponse& models) {
+  const auto find = [call, next](const v1::ListModelsResponse& models) {
     const v1::ModelInfo* const model = OnlyModel(*call, models, {"language_model"});
     next(model == nullptr ? "" : model->name());
-  });
+  };
+  AskMethod<v1::ListModelsResponse>(call, v1::ListModelsRequest(), find);
 }
 
-void Embed(const SharedCall& call, ReadClientRequest read) {
-  const auto request = std::make_shared<ClientRequest>();
-  const RestError error = ReadInto(call, request.get(), [&](FieldReader* fields) {
-    return read(fields, call->limits(), request.get());
-  });
-  error.status.ok() ? Run(call, request) : call->Fail(error);
-}
-
-void Tokens(const SharedCall& call, ReadClientRequest read) {
+// Reads the request with `read`, and makes its call.
+void Forward(const SharedCall& call, ReadClientRequest read) {
   const auto request = std::make_shared<ClientRequest>();
   bool is_named = false;
   const RestError error = ReadInto(call, request.get(), [&](FieldReader* fields) {
     is_named = fields->Take("model") != nullptr;
-    return read(fields, call->limits(), request.get());
+    return read(fields, request.get());
   });
   if (!error.status.ok()) return call->Fail(error);
-  if (is_named) return Run(call, request);
+  // Texts for a vocabulary are for the only language model, unless they name another one.
+  if (is_named || request->method == calls::MethodId::kEncode) return Run(call, request);
   FindLanguageModel(call, [call, request](const std::string& model) {
     request->SetModel(model);
     Run(call, request);
   });
 }
 
-void Pipeline(const SharedCall& call, ReadClientRequest /*read*/) {
+void Pipeline(const SharedCall& call) {
   v1::GetModelRequest wanted;
   wanted.set_model(call->parameter("model"));
-  call->Unary(absl::StrCat(kInference, "GetModel"), calls::ToCord(wanted),
-              [call](const calls::LocalAnswer& answer) {
-                const FieldNames names = {{"model", "model (/pipelines/MODEL)"}};
-                if (!answer.end.status.ok()) {
-                  return call->Fail(InFieldsOf(names, false, "", ErrorOfCall(answer.end)));
-                }
-                v1::GetModelResponse found;
-                RestError error = ReadAnswer(call, answer, &found);
-                const auto request = std::make_shared<ClientRequest>();
-                if (error.status.ok()) {
-                  error = ReadInto(call, request.get(), [&](FieldReader* fields) {
-                    return ReadPipeline(found.model(), fields, call->limits(), request.get());
-                  });
-                }
-                if (error.status.ok()) error = call->Enter(request->method);
-                error.status.ok() ? Run(call, request) : call->Fail(error);
-              });
+  call->Unary(MethodOf(wanted), calls::ToCord(wanted), [call](const calls::LocalAnswer& answer) {
+    const FieldNames names = {{"model", "model (/pipelines/MODEL)"}};
+    if (!answer.end.status.ok()) {
+      return call->Fail(InFieldsOf(names, false, "", ErrorOfCall(answer.end)));
+    }
+    v1::GetModelResponse found;
+    RestError error = ReadAnswer(call, answer, &found);
+    const auto request = std::make_shared<ClientRequest>();
+    if (error.status.ok()) {
+      error = ReadInto(call, request.get(), [&](FieldReader* fields) {
+        return ReadPipeline(found.model(), fields, request.get());
+      });
+    }
+    if (error.status.ok()) error = call->Enter(request->method);
+    error.status.ok() ? Run(call, request) : call->Fail(error);
+  });
 }
 
 // A model as text-embeddings-inference says it.
@@ -154,7 +139,7 @@ ordered_json ModelType(const v1::ModelInfo& model) {
 }
 
 void Info(const SharedCall& call) {
-  ListModels(call, [call](const v1::ListModelsResponse& models) {
+  const auto reply = [call](const v1::ListModelsResponse& models) {
     ordered_json info = {{"max_batch_tokens", call->limits().max_batch_tokens},
                          {"max_client_batch_size", call->limits().max_sequences},
                          {"auto_truncate", false},
@@ -167,12 +152,13 @@ void Info(const SharedCall& call) {
       info["max_input_length"] = model->max_sequence_tokens();
     }
     call->Reply(JsonResponse(JsonText(info)));
-  });
+  };
+  AskMethod<v1::ListModelsResponse>(call, v1::ListModelsRequest(), reply);
 }
 
 void Health(const SharedCall& call) {
   AskMethod<inference::ServerReadyResponse>(
-      call, "/inference.GRPCInferenceService/ServerReady", inference::ServerReadyRequest(),
+      call, inference::ServerReadyRequest(),
       [call](const inference::ServerReadyResponse& response) {
         if (response.ready()) return call->Reply(JsonResponse(R"({"status":"ok"})"));
         call->Fail(absl::UnavailableError("the server is not ready; GET /readyz says why"));
@@ -183,38 +169,33 @@ void TokenizerInfo(const SharedCall& call) {
   FindLanguageModel(call, [call](const std::string& name) {
     v1::GetModelRequest wanted;
     wanted.set_model(name);
-    AskMethod<v1::GetModelResponse>(
-        call, absl::StrCat(kInference, "GetModel"), wanted, [call](const auto& response) {
-          const v1::ModelInfo& model = response.model();
-          const ordered_json info = {{"tokenizer_class", model.preprocessing()},
-                                     {"model_max_length", model.max_sequence_tokens()},
-                                     {"vocab_size", model.vocabulary_size()},
-                                     {"name_or_path", model.name()},
-                                     // Texts have no end of their own; lm_eval looks for the key.
-                                     {"eos_token", nullptr}};
-          call->Reply(JsonResponse(JsonText(info)));
-        });
+    AskMethod<v1::GetModelResponse>(call, wanted, [call](const auto& response) {
+      const v1::ModelInfo& model = response.model();
+      const ordered_json info = {{"tokenizer_class", model.preprocessing()},
+                                 {"model_max_length", model.max_sequence_tokens()},
+                                 {"vocab_size", model.vocabulary_size()},
+                                 {"name_or_path", model.name()},
+                                 // Texts have no end of their own; lm_eval looks for the key.
+                                 {"eos_token", nullptr}};
+      call->Reply(JsonResponse(JsonText(info)));
+    });
   });
 }
 
 // `part`: of openapi.json.
-Route Get(const char* path, const char* part, ErrorForm error_form,
-          void (*handle)(const SharedCall&), bool is_probe = false) {
-  Route route(AnswerMemory::kJson, "GET", path, error_form);
-  route.is_probe = is_probe;
-  route.handle = handle;
+Route ClientRoute(const char* method, const char* path, const char* part, ErrorForm error_form,
+                  std::function<void(const SharedCall&)> handle) {
+  Route route(AnswerMemory::kJson, method, path, error_form);
+  route.handle = std::move(handle);
   route.openapi = [part] { return OpenApiPart(part); };
   return route;
 }
 
-// `calls`: unless the request decides.
-Route Post(const char* path, const char* part, ErrorForm error_form,
-           std::optional<calls::MethodId> calls,
-           void (*handle)(const SharedCall&, ReadClientRequest), ReadClientRequest read = nullptr) {
-  Route route(AnswerMemory::kJson, "POST", path, error_form);
+Route ForwardRoute(const char* path, const char* part, ErrorForm error_form, calls::MethodId calls,
+                   ReadClientRequest read) {
+  Route route = ClientRoute("POST", path, part, error_form,
+                            [read](const SharedCall& call) { Forward(call, read); });
   route.calls = calls;
-  route.handle = [handle, read](const SharedCall& call) { handle(call, read); };
-  route.openapi = [part] { return OpenApiPart(part); };
   return route;
 }
 
@@ -224,17 +205,20 @@ RouteGroup ClientRoutes() {
   using calls::MethodId;
   constexpr ErrorForm kOpenAi = ErrorForm::kOpenAi;
   constexpr ErrorForm kText = ErrorForm::kOpenInference;  // "error" is a text for these clients
+  Route health = ClientRoute("GET", "/health", "health", kText, Health);
+  health.is_probe = true;
   RouteGroup group;
   group.routes = {
-      Post("/v1/embeddings", "embeddings", kOpenAi, MethodId::kEncode, Embed, ReadOpenAiEmbeddings),
-      Post("/embed", "embed", kText, MethodId::kEncode, Embed, ReadEmbed),
-      Get("/info", "info", kText, Info),
-      Get("/health", "health", kText, Health, /*is_probe=*/true),
-      Post("/pipelines/{model}", "pipelines", kText, std::nullopt, Pipeline),
-      Post("/", "pipelines", kText, std::nullopt, Pipeline),
-      Post("/tokenize", "tokenize", kOpenAi, MethodId::kTokenize, Tokens, ReadTokenize),
-      Post("/detokenize", "detokenize", kOpenAi, MethodId::kDetokenize, Tokens, ReadDetokenize),
-      Get("/tokenizer_info", "tokenizer_info", kOpenAi, TokenizerInfo)};
+      ForwardRoute("/v1/embeddings", "embeddings", kOpenAi, MethodId::kEncode,
+                   ReadOpenAiEmbeddings),
+      ForwardRoute("/embed", "embed", kText, MethodId::kEncode, ReadEmbed),
+      ClientRoute("GET", "/info", "info", kText, Info),
+      std::move(health),
+      ClientRoute("POST", "/pipelines/{model}", "pipelines", kText, Pipeline),
+      ClientRoute("POST", "/", "pipelines", kText, Pipeline),
+      ForwardRoute("/tokenize", "tokenize", kOpenAi, MethodId::kTokenize, ReadTokenize),
+      ForwardRoute("/detokenize", "detokenize", kOpenAi, MethodId::kDetokenize, ReadDetokenize),
+      ClientRoute("GET", "/tokenizer_info", "tokenizer_info", kOpenAi, TokenizerInfo)};
   group.schemas = [] { return OpenApiPart("client_schemas"); };
   return group;
 }

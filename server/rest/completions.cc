@@ -8,9 +8,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/utf8.h"
@@ -19,7 +19,6 @@
 #include "server/rest/api_routes.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/event_stream.h"
-#include "server/rest/guard.h"
 #include "server/rest/json_message.h"
 #include "server/rest/openapi.h"
 #include "server/telemetry/request_id.h"
@@ -27,8 +26,6 @@
 
 namespace sru::server::rest {
 namespace {
-
-using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr char kGenerate[] = "/sru.v1.InferenceService/Generate";
 constexpr char kReplacement[] = "\xEF\xBF\xBD";
@@ -57,24 +54,14 @@ struct Prompt {
 struct Choice {
   std::string text;
   TokenLists lists;
-  int64_t num_tokens = 0;  // since the beginning of the text
-  int64_t offset = 0;      // of the next token, in code points
-  const char* finish = nullptr;
+  int64_t num_tokens = 0;       // since the beginning of the text
+  int64_t offset = 0;           // of the next token, in code points
+  const char* finish = "null";  // as JSON
 };
 
-void Separate(std::string* list) {
-  if (!list->empty()) *list += ',';
-}
-
 const char* FinishName(v1::FinishReason reason) {
-  switch (reason) {
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    case v1::FINISH_REASON_STOP:
-      return "stop";
-    default:
-      return nullptr;
-  }
+  if (reason == v1::FINISH_REASON_LENGTH) return "\"length\"";
+  return reason == v1::FINISH_REASON_STOP ? "\"stop\"" : "null";
 }
 
 // The calls of one request and what becomes of their answers.
@@ -90,7 +77,6 @@ class Completions : public std::enable_shared_from_this<Completions> {
     for (size_t i = 0; i < prompts_.size(); ++i) {
       prompts_[i].sequence = std::move(request_.prompts[i]);
     }
-    call_->ExpectStreams(prompts_.size());
     if (request_.stream) events_ = std::make_shared<EventStream>(call_, ErrorForm::kOpenAi);
   }
 
@@ -209,13 +195,12 @@ class Completions : public std::enable_shared_from_this<Completions> {
         count > 0) {
       // The token that Generate was asked for only because it must be asked for one.
       --count;
-      choice->finish = "length";
-      const std::string& last = response.token_texts(count);
-      const absl::string_view left_out = absl::EndsWith(choice->text, last)
-                                             ? absl::string_view(last)
-                                             : absl::string_view(kReplacement);
-      if (absl::EndsWith(choice->text, left_out))
-        choice->text.resize(choice->text.size() - left_out.size());
+      choice->finish = FinishName(v1::FINISH_REASON_LENGTH);
+      absl::string_view kept = choice->text;
+      if (!absl::ConsumeSuffix(&kept, response.token_texts(count))) {
+        absl::ConsumeSuffix(&kept, kReplacement);
+      }
+      choice->text.resize(kept.size());
     }
     if (!request_.logprobs.has_value()) return;
     for (int i = 0; i < count; ++i) AddToken(response, i, choice);
@@ -224,13 +209,12 @@ class Completions : public std::enable_shared_from_this<Completions> {
   void AddToken(const v1::GenerateResponse& response, int i, Choice* choice) const {
     TokenLists& lists = choice->lists;
     const std::string& text = response.token_texts(i);
-    Separate(&lists.tokens);
-    AppendJsonString(text, &lists.tokens);
-    Separate(&lists.offsets);
-    absl::StrAppend(&lists.offsets, choice->offset);
+    const char* const comma = lists.tokens.empty() ? "" : ",";
+    AppendJsonText(comma, text, &lists.tokens);
+    absl::StrAppend(&lists.offsets, comma, choice->offset);
     choice->offset += CountUtf8(text);
-    Separate(&lists.log_probs);
-    Separate(&lists.candidates);
+    lists.log_probs += comma;
+    lists.candidates += comma;
     // Nothing predicts the first token of a prompt.
     if (request_.echo && choice->num_tokens++ == 0) {
       lists.log_probs += "null";
@@ -242,9 +226,8 @@ class Completions : public std::enable_shared_from_this<Completions> {
     lists.candidates += '{';
     const auto add = [&](const std::string& name, float log_prob) {
       if (std::find(seen.begin(), seen.end(), name) != seen.end()) return;
-      if (!seen.empty()) lists.candidates += ',';
+      AppendJsonText(seen.empty() ? "" : ",", name, &lists.candidates);
       seen.push_back(name);
-      AppendJsonString(name, &lists.candidates);
       lists.candidates += ':';
       AppendJsonNumber(log_prob, &lists.candidates);
     };
@@ -276,8 +259,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
       }
     }
     if (!again && !answer.end.status.ok()) {
-      std::optional<size_t> index;
-      if (request_.has_list_of_prompts) index = prompt;
+      const auto index = request_.has_list_of_prompts ? std::make_optional(prompt) : std::nullopt;
       return Fail(ErrorOfPrompt(ErrorOfCall(answer.end), index));
     }
     if (all) return End();
@@ -325,9 +307,9 @@ class Completions : public std::enable_shared_from_this<Completions> {
 
   void AppendChoice(size_t index, std::string* json) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const Choice& choice = choices_[index];
-    absl::StrAppend(json, "{\"index\":", index, ",\"text\":");
     const std::string* const sent = SentText(index);
-    AppendJsonString(sent != nullptr ? *sent : choice.text, json);
+    AppendJsonText(absl::StrCat("{\"index\":", index, ",\"text\":"),
+                   sent != nullptr ? *sent : choice.text, json);
     *json += ",\"logprobs\":";
     if (request_.logprobs.has_value()) {
       absl::StrAppend(json, "{\"tokens\":[", choice.lists.tokens, "],\"token_logprobs\":[",
@@ -336,12 +318,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
     } else {
       *json += "null";
     }
-    *json += ",\"finish_reason\":";
-    if (choice.finish != nullptr) {
-      absl::StrAppend(json, "\"", choice.finish, "\"}");
-    } else {
-      *json += "null}";
-    }
+    absl::StrAppend(json, ",\"finish_reason\":", choice.finish, "}");
   }
 
   std::string Usage() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -356,9 +333,9 @@ class Completions : public std::enable_shared_from_this<Completions> {
   // An answer, or a part of one, with the choices from `begin` to before `end`.
   std::string Json(size_t begin, size_t end, const std::string& usage) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::string text = absl::StrCat(R"({"id":")", id_, R"(","object":"text_completion","created":)",
-                                    created_, ",\"model\":");
-    AppendJsonString(model_, &text);
+    std::string text =
+        absl::StrCat(R"({"id":")", id_, R"(","object":"text_completion","created":)", created_);
+    AppendJsonText(",\"model\":", model_, &text);
     text += ",\"choices\":[";
     for (size_t i = begin; i < end; ++i) {
       if (i > begin) text += ',';

@@ -13,12 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 #include "server/base/advice.h"
 #include "server/rest/error_response.h"
 #include "server/rest/field_reader.h"
-#include "server/rest/json_body.h"
+#include "server/rest/json_reader.h"
 
 namespace sru::server::rest {
 namespace {
@@ -130,9 +131,7 @@ void ReadLogitBias(FieldReader* fields, v1::Sampling* sampling) {
 void ReadSeed(FieldReader* fields, v1::Sampling* sampling) {
   const json* const value = fields->Take("seed");
   if (value == nullptr) return;
-  if (!value->is_number_integer()) {
-    return fields->Wrong("seed", "a whole number", *value);
-  }
+  if (!value->is_number_integer()) return fields->Wrong("seed", "a whole number", *value);
   sampling->set_seed(value->get<uint64_t>());
 }
 
@@ -149,10 +148,8 @@ void ReadStream(FieldReader* fields, CompletionsRequest* request) {
   request->include_usage = options.Boolean("include_usage");
   options.RefuseUnless("include_obfuscation", {false});
   options.RefuseUnless("continuous_usage_stats", {false});
-  options.RefuseOthers();
-  if (!options.ok()) {
-    fields->Fail("stream_options", std::string(options.Error().status.message()));
-  }
+  const RestError error = options.End();
+  if (!error.status.ok()) fields->Fail("stream_options", std::string(error.status.message()));
 }
 
 // The fields of GenerateRequest that have another name here. Those of `sampling` have the name that
@@ -182,7 +179,7 @@ void RefuseOptions(FieldReader* fields, int64_t n) {
 RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
                                   CompletionsRequest* request) {
   json tree;
-  if (absl::Status status = ParseTree(body, memory, &tree); !status.ok()) return {status};
+  SRU_RETURN_UNLESS_OK(ParseTree(body, memory, &tree));
   FieldReader fields(tree);
   v1::GenerateRequest& generate = request->generate;
   v1::Sampling& sampling = *generate.mutable_sampling();
@@ -255,11 +252,9 @@ RestError ErrorOfPrompt(RestError error, std::optional<size_t> index) {
   }
   const std::string what = absl::StrReplaceAll(message.substr(path.size()), words);
   // A token of a prompt and a stop string stand in a list here, too.
-  const size_t bracket = path.find('[');
-  const absl::string_view place =
-      bracket == absl::string_view::npos ? absl::string_view() : path.substr(bracket);
-  std::string prompt;
-  if (field == "prompt" && index.has_value()) prompt = absl::StrCat("[", *index, "]");
+  const absl::string_view place = path.substr(std::min(path.find('['), path.size()));
+  const std::string prompt =
+      field == "prompt" && index.has_value() ? absl::StrCat("[", *index, "]") : "";
   error.status = absl::Status(error.status.code(), absl::StrCat(error.param, prompt, place, what));
   return error;
 }

@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "server/base/retry.h"
 #include "server/rest/web_protocol.h"
 
 namespace sru::server::rest {
@@ -84,17 +84,15 @@ std::string ErrorBody(ErrorForm form, const RestError& error) {
 }
 
 http::PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
-  http::PageResponse response;
+  http::PageResponse response = JsonResponse(ErrorBody(form, error), StatusOf(error));
   if (IsFramed(form)) {
+    response.status = 200;
     response.content_type = WebContentType(form);
-    response.body = WebFrame(form, ErrorBody(form, error), /*is_end=*/true);
+    response.body = WebFrame(form, response.body, /*is_end=*/true);
     return response;
   }
-  response.status = StatusOf(error);
   const bool is_translation = form == ErrorForm::kDeepL || form == ErrorForm::kLibreTranslate;
   if (is_translation && response.status == 401) response.status = 403;
-  response.content_type = kJsonContentType;
-  response.body = ErrorBody(form, error);
   response.headers = error.headers;
   if (form == ErrorForm::kConnect) AddConnectTrailers(error.trailers, &response);
   std::optional<absl::Duration> retry_after = RetryAfterOf(error.status);

@@ -21,13 +21,14 @@
 #ifndef SRU_SERVER_REST_ERROR_RESPONSE_H_
 #define SRU_SERVER_REST_ERROR_RESPONSE_H_
 
-#include <optional>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/base/retry.h"
 #include "server/calls/exchange.h"
 #include "server/http/page_message.h"
 
@@ -59,13 +60,14 @@ struct RestError {
   RestError() = default;
   // A conversion: most refusals are a status and nothing else.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  RestError(absl::Status error, int http = 0) : status(std::move(error)), http_status(http) {}
+  RestError(absl::Status error, int http = 0, calls::Metadata more_headers = {})
+      : status(std::move(error)), http_status(http), headers(std::move(more_headers)) {}
 
   absl::Status status;       // UNAVAILABLE that does not say when to come back gets one second
   int http_status = 0;       // 0: that of the code
   std::string param;         // OpenAI: the field that is wrong; "": null
   calls::Metadata trailers;  // Connect, gRPC-Web
-  std::vector<std::pair<std::string, std::string>> headers;  // such as Allow
+  calls::Metadata headers;   // such as Allow
 };
 
 // An answer with this JSON.
@@ -85,6 +87,22 @@ RestError ErrorOfCall(const calls::CallEnd& end);
 std::string ErrorBody(ErrorForm form, const RestError& error);
 
 http::PageResponse ErrorResponse(ErrorForm form, const RestError& error);
+
+// Runs a handler or a reaction, which gRPC and the HTTP server run where nobody else catches what
+// it throws. If it throws, calls `fail(RestError)`: kResourceExhausted for std::bad_alloc,
+// otherwise kInternal. noexcept: a request that could not even fail would stay for ever.
+template <typename Run, typename Fail>
+void Guard(const Run& run, const Fail& fail) noexcept {
+  try {
+    run();
+  } catch (const std::bad_alloc&) {
+    fail(RestError(RetryAfter(absl::ResourceExhaustedError("memory: the server could not get "
+                                                           "enough for the call; retry later"),
+                              kMemoryRetryAfter)));
+  } catch (const std::exception& error) {
+    fail(RestError(absl::InternalError(error.what())));
+  }
+}
 
 }  // namespace sru::server::rest
 

@@ -1,10 +1,9 @@
 #include "server/rest/event_stream.h"
 
 #include <exception>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/rest/alarm_time.h"
+#include "server/rest/alarm.h"
 #include "server/rest/web_protocol.h"
 
 namespace sru::server::rest {
@@ -14,9 +13,6 @@ constexpr char kComment[] = ": keep-alive\n\n";
 
 }  // namespace
 
-EventStream::EventStream(std::shared_ptr<RestCall> call, ErrorForm form, absl::Duration keep_alive)
-    : call_(std::move(call)), form_(form), keep_alive_(keep_alive) {}
-
 std::string EventStream::Event(absl::string_view data, bool is_end) const {
   if (IsFramed(form_)) return WebFrame(form_, data, is_end);
   return absl::StrCat("data: ", data, "\n\n");
@@ -25,15 +21,7 @@ std::string EventStream::Event(absl::string_view data, bool is_end) const {
 void EventStream::Start() {
   if (IsFramed(form_)) return;
   MutexLock lock(&mutex_);
-  if (!ending_) SetAlarm();
-}
-
-void EventStream::SetAlarm() {
-  // Weak: the alarm, which is a member, keeps the function.
-  alarm_.Set(AlarmTime(keep_alive_), [weak = weak_from_this()](bool expired) {
-    if (!expired) return;
-    if (const std::shared_ptr<EventStream> self = weak.lock()) self->OnAlarm();
-  });
+  if (!ending_) SetAlarm(&alarm_, keep_alive_, weak_from_this(), &EventStream::OnAlarm);
 }
 
 void EventStream::OnAlarm() {
@@ -42,37 +30,26 @@ void EventStream::OnAlarm() {
     MutexLock lock(&mutex_);
     if (ending_ || broken_) return;
     comment = std::exchange(quiet_, true) && !writing_;
-    SetAlarm();
+    SetAlarm(&alarm_, keep_alive_, weak_from_this(), &EventStream::OnAlarm);
   }
   if (comment) Push(kComment, nullptr, /*last=*/false);
 }
 
-void EventStream::Send(absl::string_view data, std::function<void(bool)> sent) {
-  Push(Event(data, /*is_end=*/false), std::move(sent), /*last=*/false);
-}
-
-void EventStream::End(absl::string_view data) {
-  Push(data.empty() ? "" : Event(data, /*is_end=*/true), nullptr, /*last=*/true);
-}
-
 void EventStream::Fail(const RestError& error) {
-  bool as_answer = false;
+  bool has_begun = false;
   {
     MutexLock lock(&mutex_);
-    if (ending_) return;
-    ending_ = true;
-    alarm_.Cancel();
-    as_answer = !std::exchange(begun_, true);
-    if (!as_answer) waiting_.push_back({Event(ErrorBody(form_, error), /*is_end=*/true), nullptr});
+    has_begun = std::exchange(begun_, true);
+    if (!has_begun) {
+      ending_ = true;
+      alarm_.Cancel();
+    }
   }
-  if (as_answer) {
-    call_->Fail(error);
-  } else {
-    Pump();
-  }
+  has_begun ? End(ErrorBody(form_, error)) : call_->Fail(error);
 }
 
 void EventStream::Push(std::string text, std::function<void(bool)> sent, bool last) {
+  if (last) call_->LeavePlaces();
   bool refused = false;
   bool begin = false;
   {

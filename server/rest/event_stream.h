@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
@@ -26,12 +27,10 @@ namespace sru::server::rest {
 
 class EventStream : public std::enable_shared_from_this<EventStream> {
  public:
-  static constexpr absl::Duration kKeepAlive = absl::Seconds(15);
-
   // `form` decides on events or frames, and on the form of errors. Comments have `keep_alive`
   // between them; frames have no comments.
-  EventStream(std::shared_ptr<RestCall> call, ErrorForm form,
-              absl::Duration keep_alive = kKeepAlive);
+  EventStream(SharedCall call, ErrorForm form, absl::Duration keep_alive = absl::Seconds(15))
+      : call_(std::move(call)), form_(form), keep_alive_(keep_alive) {}
   EventStream(const EventStream&) = delete;
   EventStream& operator=(const EventStream&) = delete;
 
@@ -41,11 +40,15 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   // Sends `data` (without line ends) as an event. `sent` runs when more should come, or with false
   // when nobody reads any more. Events are sent in the order of the calls; callers bound what waits
   // by waiting for `sent`.
-  void Send(absl::string_view data, std::function<void(bool)> sent);
+  void Send(absl::string_view data, std::function<void(bool)> sent) {
+    Push(Event(data, /*is_end=*/false), std::move(sent), /*last=*/false);
+  }
 
   // Sends a last event, unless it is empty, and ends the answer. Nothing may come after it. Forms
   // with frames need a last event: the ErrorBody() of the call's end.
-  void End(absl::string_view data);
+  void End(absl::string_view data) {
+    Push(data.empty() ? "" : Event(data, /*is_end=*/true), nullptr, /*last=*/true);
+  }
   // Ends the answer with an error: as an event if the answer has begun, otherwise as the answer.
   void Fail(const RestError& error);
 
@@ -59,10 +62,9 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   void Push(std::string text, std::function<void(bool)> sent, bool last);
   void Pump();
   void OnWritten(bool ok);
-  void SetAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnAlarm();
 
-  const std::shared_ptr<RestCall> call_;
+  const SharedCall call_;
   const ErrorForm form_;
   const absl::Duration keep_alive_;
   Mutex mutex_;

@@ -9,7 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "server/base/advice.h"
-#include "server/rest/json_body.h"
+#include "server/rest/json_reader.h"
 
 namespace sru::server::rest {
 namespace {
@@ -170,8 +170,8 @@ FieldReader FieldReader::Object(const std::string& name) {
 }
 
 void FieldReader::Adopt(FieldReader* inner) {
-  inner->RefuseOthers();
-  if (ok()) error_ = inner->error_;
+  RestError error = inner->End();
+  if (error_.status.ok()) error_ = std::move(error);
 }
 
 std::vector<std::string> FieldReader::Texts(const std::string& name, size_t most,
@@ -217,12 +217,12 @@ void FieldReader::RefuseUnless(const std::string& name, std::initializer_list<js
                  ", found ", Shown(*value)));
 }
 
-void FieldReader::RefuseOthers() {
+RestError FieldReader::End() {
   for (const auto& item : object_.items()) {
-    if (known_.count(item.key()) == 0) {
-      return Fail(Excerpt(item.key()), "unknown field; docs/rest.md has those that are supported");
-    }
+    if (known_.count(item.key()) > 0) continue;
+    Fail(Excerpt(item.key()), "unknown field; docs/rest.md has those that are supported");
   }
+  return error_;
 }
 
 RestError InFieldsOf(const FieldNames& names, bool is_list, absl::string_view advice,

@@ -69,17 +69,9 @@ class FieldReader {
 
   // Refuses an option that is not supported, unless its value asks for nothing.
   void RefuseUnless(const std::string& name, std::initializer_list<nlohmann::json> nothing);
-  // After all fields have been taken.
-  void RefuseOthers();
-
-  // OK if there is no problem.
-  RestError Error() const { return error_; }
-  bool ok() const { return error_.status.ok(); }
-  // After all fields have been taken: the problem, which may be one that nobody has taken.
-  RestError End() {
-    RefuseOthers();
-    return Error();
-  }
+  // After all fields have been taken: the problem, which may be one that nobody has taken; OK if
+  // there is none.
+  RestError End();
 
  private:
   const nlohmann::json& object_;

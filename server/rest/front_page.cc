@@ -1,5 +1,5 @@
-#include "server/rest/front_page.h"
-
+// The page at / of the HTTP port, for who opens it: what this is, a call that works, and where to
+// read on. HTML for browsers, JSON for programs; and the documents at /docs.
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "server/http/page_host.h"
 #include "server/http/status_page.h"
+#include "server/rest/api_routes.h"
 #include "server/rest/method_call.h"
 #include "sru/v1/inference.pb.h"
 
@@ -18,7 +19,6 @@ namespace sru::server::rest {
 namespace {
 
 using nlohmann::ordered_json;
-using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr char kAbout[] =
     "An inference server for Simple Recurrent Units (SRUs). An SRU is a recurrent layer that "
@@ -60,9 +60,7 @@ http::PageResponse FrontPage(const http::PageRequest& request, bool has_tls,
       {"health", "/healthz"},
       {"ready", "/readyz"},
       {"status_page", "at the port of --metrics_listen: charts, errors, boxes to try the models"}};
-  http::PageResponse response;
-  response.content_type = "application/json";
-  response.body = absl::StrCat(page.dump(2), "\n");
+  http::PageResponse response = JsonResponse(absl::StrCat(page.dump(2), "\n"));
   if (absl::StrContains(request.header("accept"), "text/html")) {
     response.content_type = "text/html; charset=utf-8";
     response.body =
@@ -89,8 +87,7 @@ void Front(const SharedCall& call, bool asks_for_tokens, bool has_tls) {
     return call->Reply(FrontPage(call->request(), has_tls, nullptr));
   }
   AskMethod<v1::ListModelsResponse>(
-      call, "/sru.v1.InferenceService/ListModels", v1::ListModelsRequest(),
-      [call, has_tls](const v1::ListModelsResponse& response) {
+      call, v1::ListModelsRequest(), [call, has_tls](const v1::ListModelsResponse& response) {
         const v1::ModelInfo* shown = nullptr;
         for (const v1::ModelInfo& model : response.models()) {
           if (shown == nullptr && model.vocabulary_size() > 0 && call->MayUse(model.name())) {

@@ -25,10 +25,9 @@
 #include "server/calls/local_calls.h"
 #include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
-#include "server/rest/alarm_time.h"
+#include "server/rest/alarm.h"
 #include "server/rest/api_routes.h"
 #include "server/rest/error_response.h"
-#include "server/rest/guard.h"
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
 #include "server/rest/packed_body.h"
@@ -39,7 +38,6 @@ namespace sru::server::rest {
 namespace {
 
 constexpr char kAuthorization[] = "authorization";
-constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
 // To read a body of this size takes a fraction of a millisecond.
 constexpr size_t kLongBody = 8 << 10;
 // An answer of this size is charged to no budget, like those of the native transport
@@ -55,43 +53,22 @@ constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
 // What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the
 // page's own origin, and the Sec-Fetch headers where the page came over plain HTTP.
 bool IsFromBrowser(const http::PageRequest& request) {
-  const std::string* const agent = request.headers.Find("user-agent");
   return request.headers.count("origin") > 0 || request.headers.count("sec-fetch-site") > 0 ||
-         (agent != nullptr && absl::StartsWith(*agent, "Mozilla/"));
+         absl::StartsWith(request.header("user-agent"), "Mozilla/");
 }
 
-absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
+// Reads the header that all routes have; infinite without it.
+absl::StatusOr<absl::Duration> ReadTimeout(const http::PageRequest& request) {
+  const std::string* const text = request.headers.Find("x-request-timeout-ms");
+  if (text == nullptr) return absl::InfiniteDuration();
   int64_t milliseconds = 0;
-  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(),
-                                                   [](char c) { return absl::ascii_isdigit(c); });
-  if (!digits || !absl::SimpleAtoi(text, &milliseconds) || milliseconds < 1 ||
-      milliseconds > kMostTimeoutMs) {
-    return InvalidArgument("X-Request-Timeout-Ms: expected a whole number from 1 to ",
-                           kMostTimeoutMs, ", found '", text.substr(0, 32), "'");
+  if (std::all_of(text->begin(), text->end(), absl::ascii_isdigit) &&
+      absl::SimpleAtoi(*text, &milliseconds) && milliseconds >= 1 &&
+      milliseconds <= kMostTimeoutMs) {
+    return absl::Milliseconds(milliseconds);
   }
-  *timeout = absl::Milliseconds(milliseconds);
-  return absl::OkStatus();
-}
-
-// Reads the header that all routes have and that of the form's protocol. The earlier deadline
-// counts.
-absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
-                          absl::Duration* timeout) {
-  const std::string* const text = request.headers.Find(kTimeoutHeader);
-  if (text != nullptr) {
-    SRU_RETURN_UNLESS_OK(ParseTimeout(*text, timeout));
-  }
-  if (!IsWebCall(form)) return absl::OkStatus();
-  const absl::StatusOr<absl::Duration> web = WebTimeout(form, request);
-  if (web.ok()) *timeout = std::min(*timeout, *web);
-  return web.status();
-}
-
-int Expansion(AnswerMemory memory, const http::PageRequest& request) {
-  if (memory == AnswerMemory::kJsonIfAsked) {
-    memory = WebFormOf(request).is_json ? AnswerMemory::kJson : AnswerMemory::kOwn;
-  }
-  return static_cast<int>(memory);
+  return InvalidArgument("X-Request-Timeout-Ms: expected a whole number from 1 to ", kMostTimeoutMs,
+                         ", found '", text->substr(0, 32), "'");
 }
 
 void AddRateLimits(const callers::Caller* caller, http::PageResponse* response) {
@@ -114,7 +91,8 @@ int BodyErrorStatus(const absl::Status& status) {
 // A request whose headers are right.
 struct Gateway::Admission {
   RouteTable::Match match;
-  callers::CallerPtr caller;  // null: nobody knows, or the token is a field
+  callers::CallerPtr caller;                          // null: nobody knows, or the token is a field
+  absl::Duration timeout = absl::InfiniteDuration();  // that the headers ask for
 };
 
 struct Gateway::State {
@@ -123,16 +101,6 @@ struct Gateway::State {
         pages(options.memory == nullptr ? std::numeric_limits<int64_t>::max()
                                         : options.memory->limit() / kSmallPart),
         strangers(pages.limit()) {}
-
-  RouteTable::Match Find(const http::PageRequest& request) const {
-    RouteTable::Match match = routes.Find(request.method, request.path);
-    // The content type of a call of a method decides on the form of its answer.
-    if (IsWebCall(match.errors) && match.route != nullptr &&
-        CheckContent(request, *match.route).ok()) {
-      match.errors = WebFormOf(request).answer;
-    }
-    return match;
-  }
 
   // OK, or the refusal of the sender, whatever he asks for.
   absl::Status CheckSender(const http::PageRequest& request) const {
@@ -150,10 +118,11 @@ struct Gateway::State {
     return absl::OkStatus();
   }
 
-  RestError Check(const http::PageRequest& request, const RouteTable::Match& match,
-                  callers::CallerPtr* caller) const {
+  // `admission` has the match.
+  RestError Check(const http::PageRequest& request, Admission* admission) const {
+    const RouteTable::Match& match = admission->match;
     if (closed) return {ShuttingDown()};
-    if (absl::Status status = CheckSender(request); !status.ok()) return {status};
+    SRU_RETURN_UNLESS_OK(CheckSender(request));
     if (match.route == nullptr && match.allowed.empty()) {
       const std::string nearest = routes.Nearest(request.path);
       return {absl::NotFoundError(
@@ -162,40 +131,35 @@ struct Gateway::State {
                        options.only.empty() ? "; GET /openapi.json describes all routes" : ""))};
     }
     if (match.route == nullptr) {
-      RestError error(absl::UnimplementedError(
-                          absl::StrCat(request.path.substr(0, 200), " does not take ",
-                                       request.method.substr(0, 32), "; it takes ", match.allowed)),
-                      405);
-      error.headers.emplace_back("Allow", match.allowed);
-      return error;
+      return {absl::UnimplementedError(absl::StrCat(request.path.substr(0, 200), " does not take ",
+                                                    request.method.substr(0, 32), "; it takes ",
+                                                    match.allowed)),
+              405,
+              {{"Allow", match.allowed}}};
     }
     const Route& route = *match.route;
     const bool is_open = route.is_probe && !options.auth_probes;
     if (!is_open && !TokenComesLater(request, route) && options.authenticate != nullptr) {
-      absl::StatusOr<callers::CallerPtr> found = options.authenticate(request);
-      if (!found.ok()) return {found.status()};
-      *caller = *std::move(found);
+      SRU_ASSIGN_OR_RETURN(admission->caller, options.authenticate(request));
     }
     if (IsWebCall(match.errors)) {
-      if (absl::Status status = CheckWebHeaders(match.errors, request); !status.ok()) {
-        return {status};
-      }
+      SRU_ASSIGN_OR_RETURN(admission->timeout, ReadWebHeaders(match.errors, request));
     }
     if (!route.content_types.empty()) {
       if (absl::Status status = CheckBodyEncoding(request); !status.ok()) {
-        RestError error(status, 415);
-        error.headers.emplace_back("Accept-Encoding", kBodyEncodings);
-        return error;
+        return {status, 415, {{"Accept-Encoding", kBodyEncodings}}};
       }
       if (absl::Status status = CheckContent(request, route); !status.ok()) {
         return {status, 415};
       }
     }
-    absl::Duration ignored;
-    RestError error(ReadTimeouts(request, match.errors, &ignored));
+    const absl::StatusOr<absl::Duration> timeout = ReadTimeout(request);
+    RestError error(timeout.status());
     error.param = "X-Request-Timeout-Ms";
-    if (!error.status.ok() || *caller == nullptr || !route.calls.has_value()) return error;
-    error.status = (*caller)->Check(*route.calls);
+    if (!timeout.ok()) return error;
+    admission->timeout = std::min(admission->timeout, *timeout);
+    if (admission->caller == nullptr || !route.calls.has_value()) return error;
+    error.status = admission->caller->Check(*route.calls);
     return error;
   }
 
@@ -215,11 +179,6 @@ struct Gateway::State {
     }
     return InvalidArgument("Content-Type: expected ", absl::StrJoin(route.content_types, " or "),
                            ", found '", type.substr(0, 64), "'");
-  }
-
-  // The routes name methods that the table has.
-  const calls::Method& FindMethod(const std::string& method) const {
-    return *options.methods->Find(method);
   }
 
   void Refused(const http::PageRequest& request, callers::Caller* caller, const RestError& error,
@@ -243,7 +202,7 @@ struct Gateway::State {
 struct HeldResponse {
   std::shared_ptr<void> place;
   std::shared_ptr<const MemoryHold> memory;
-  std::shared_ptr<const void> page;  // likewise; may be null
+  std::shared_ptr<const MemoryHold> page;  // likewise; may be null
   http::PageResponse response;
 };
 
@@ -256,14 +215,16 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         admission_(std::move(admission)),
         match_(admission_->match),
         caller_(admission_->caller),
-        deadline_(SteadyNow() + TimeoutOf(*state_, http_->request(), match_.errors)),
+        deadline_(SteadyNow() + std::min(admission_->timeout, state_->options.max_timeout)),
         memory_(std::make_shared<MemoryHold>(
             state_->options.memory, caller_,
             state_->TokenComesLater(http_->request(), *match_.route) ? &state_->strangers
                                                                      : nullptr)) {}
 
   void Start() {
-    if (!EnterCaller() || !TakePlace()) return;
+    absl::Status status = EnterRoute();
+    if (status.ok()) status = TakePlace();
+    if (!status.ok()) return Refuse(status);
     const size_t body_bytes = http_->request().body_bytes;
     if (!memory_->Grow(static_cast<int64_t>(body_bytes))) return Refuse({memory_->NoMemory()});
     // The connection must not keep this alive.
@@ -295,13 +256,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (state_->options.authenticate != nullptr) {
       http::PageRequest request = http_->request();
       if (!token.empty()) request.headers[kAuthorization] = authorization_;
-      absl::StatusOr<callers::CallerPtr> found = state_->options.authenticate(request);
-      if (!found.ok()) return found.status();
-      caller_ = *std::move(found);
+      SRU_ASSIGN_OR_RETURN(caller_, state_->options.authenticate(request));
       if (caller_ != nullptr) memory_->SetCaller(caller_);
     }
     memory_->LeavePart();
-    return match_.route->calls.has_value() ? Enter(*match_.route->calls) : absl::OkStatus();
+    return EnterRoute();
   }
 
   absl::Status Enter(calls::MethodId method) override {
@@ -315,8 +274,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
                                           calls::LocalCalls::OnDone done) override {
-    std::shared_ptr<calls::LocalCall> call = state_->calls.Unary(
-        state_->FindMethod(method), std::move(request), Info(), Guarded(std::move(done), false));
+    std::shared_ptr<calls::LocalCall> call =
+        state_->calls.Unary(*state_->options.methods->Find(method), std::move(request), Info(),
+                            Guarded(std::move(done)));
     CancelIfGone(call);
     return call;
   }
@@ -324,19 +284,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::shared_ptr<calls::LocalStream> ServerStream(const std::string& method, absl::Cord request,
                                                    calls::LocalCalls::OnMessage on_message,
                                                    calls::LocalCalls::OnDone done) override {
-    std::shared_ptr<calls::LocalStream> call = state_->calls.ServerStream(
-        state_->FindMethod(method), std::move(request), Info(),
-        [self = shared_from_this(), on_message = std::move(on_message)](absl::Cord message) {
-          self->FailIfThrown([&] { on_message(std::move(message)); });
-        },
-        Guarded(std::move(done), true));
+    std::shared_ptr<calls::LocalStream> call =
+        state_->calls.ServerStream(*state_->options.methods->Find(method), std::move(request),
+                                   Info(), std::move(on_message), Guarded(std::move(done)));
     CancelIfGone(call);
     return call;
-  }
-
-  void ExpectStreams(size_t count) override {
-    MutexLock lock(&mutex_);
-    streams_left_ = count;
   }
 
   void RunAside(std::function<void()> work) override {
@@ -354,10 +306,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void Reply(http::PageResponse response) override {
     const int64_t lacking = static_cast<int64_t>(response.body.size()) - memory_->bytes();
     if (lacking <= kUnchargedBytes) return Send(std::move(response));
-    std::shared_ptr<PageHold> page;
+    std::shared_ptr<MemoryHold> page;
     if (!match_.route->calls.has_value()) {
-      page = std::make_shared<PageHold>(state_);
-      if (!page->memory.Grow(lacking)) return Fail({page->memory.NoMemory()});
+      const auto keep = [state = state_](MemoryHold* hold) { delete hold; };
+      page = std::shared_ptr<MemoryHold>(new MemoryHold(&state_->pages), keep);
+      if (!page->Grow(lacking)) return Fail({page->NoMemory()});
     }
     if (!memory_->Grow(lacking)) return Fail({memory_->NoMemory()});
     Send(std::move(response), std::move(page));
@@ -380,45 +333,42 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) override {
     answered_ = true;
-    try {
+    return Answer([&] {
       AddHeaders(&head);
       return http_->ReplyInParts(head);
-    } catch (...) {
-      answered_ = false;
-      throw;
-    }
+    });
   }
 
  private:
-  // A part of State::pages that an answer has reserved.
-  struct PageHold {
-    explicit PageHold(std::shared_ptr<State> of) : state(std::move(of)), memory(&state->pages) {}
-
-    const std::shared_ptr<State> state;
-    MemoryHold memory;
-  };
-
-  void Send(http::PageResponse response, std::shared_ptr<const PageHold> page = nullptr) {
+  // `page`: the part of State::pages that the answer has reserved.
+  void Send(http::PageResponse response, std::shared_ptr<const MemoryHold> page = nullptr) {
     if (answered_.exchange(true)) return;
+    Answer([&] { SendWhole(std::move(response), std::move(page)); });
+  }
+
+  template <typename Run>
+  auto Answer(const Run& run) -> decltype(run()) {
     try {
-      SendWhole(std::move(response), std::move(page));
+      return run();
     } catch (...) {
       answered_ = false;  // the error is answered
       throw;
     }
   }
 
-  void SendWhole(http::PageResponse response, std::shared_ptr<const PageHold> page) {
+  void SendWhole(http::PageResponse response, std::shared_ptr<const MemoryHold> page) {
+    std::shared_ptr<void> place;
     {
       MutexLock lock(&mutex_);
       lease_.Leave();  // which the headers count
+      place = std::move(place_);
     }
     AddHeaders(&response);
     // The handler is about to drop what a stranger has sent.
     if (memory_->in_part()) memory_->ShrinkTo(static_cast<int64_t>(response.body.size()));
     memory_->LeavePart();
     std::shared_ptr<HeldResponse> held(
-        new HeldResponse{nullptr, memory_, std::move(page), std::move(response)},
+        new HeldResponse{std::move(place), memory_, std::move(page), std::move(response)},
         [readers = state_->options.readers, key = ReaderKey()](HeldResponse* given) {
           const std::unique_ptr<HeldResponse> owned(given);
           std::string& body = owned->response.body;
@@ -428,10 +378,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
           } catch (const std::exception&) {  // the end of the answer must not fail
           }
         });
-    {
-      MutexLock lock(&mutex_);
-      held->place = std::move(place_);
-    }
     std::shared_ptr<const http::PageResponse> answer(held, &held->response);
     // When the client has the answer, this thread must not keep its place.
     held.reset();
@@ -477,14 +423,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     });
   }
 
-  static absl::Duration TimeoutOf(const State& state, const http::PageRequest& request,
-                                  ErrorForm form) {
-    absl::Duration timeout = absl::InfiniteDuration();
-    // CheckHeaders() has seen that the headers are right.
-    ReadTimeouts(request, form, &timeout).IgnoreError();
-    return std::min(timeout, state.options.max_timeout);
-  }
-
   // Fails a request before a service has seen it.
   void Refuse(const RestError& error) {
     const http::PageResponse response = ErrorResponse(match_.errors, error);
@@ -492,29 +430,25 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Send(response);
   }
 
-  // Refuses the request if its caller has no place for it.
-  bool EnterCaller() {
-    if (!match_.route->calls.has_value()) return true;
-    const absl::Status status = Enter(*match_.route->calls);
-    if (!status.ok()) Refuse(status);
-    return status.ok();
+  // Takes the caller's place for what the route calls.
+  absl::Status EnterRoute() {
+    return match_.route->calls.has_value() ? Enter(*match_.route->calls) : absl::OkStatus();
   }
 
-  // Refuses the request if there is no place.
-  bool TakePlace() {
+  // One of Options::max_calls.
+  absl::Status TakePlace() {
     const int most = state_->options.max_calls;
-    if (most == 0) return true;
+    if (most == 0) return absl::OkStatus();
     const int running = ++state_->running;
     std::shared_ptr<void> place(nullptr, [state = state_](void*) { --state->running; });
     if (running > most) {
-      Refuse(RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+      return RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                             "this port answers ", most, " calls at a time; use gRPC for more")),
-                        absl::Seconds(1)));
-      return false;
+                        absl::Seconds(1));
     }
     MutexLock lock(&mutex_);
     place_ = std::move(place);
-    return true;
+    return absl::OkStatus();
   }
 
   calls::LocalCallInfo Info() {
@@ -530,21 +464,21 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     info.caller = caller_;
     info.http_route = {match_.route->method, match_.route->path};
     info.goes_on = called_.exchange(true);
-    info.answer_expansion = Expansion(match_.route->answer_memory, request);
-    if (deadline_ != absl::InfiniteFuture()) SetAlarm();
+    AnswerMemory memory = match_.route->answer_memory;
+    if (memory == AnswerMemory::kJsonIfAsked) {
+      memory = WebFormOf(request).is_json ? AnswerMemory::kJson : AnswerMemory::kOwn;
+    }
+    info.answer_expansion = static_cast<int>(memory);
+    if (deadline_ != absl::InfiniteFuture()) EndAtDeadline();
     return info;
   }
 
   // Ends the calls of the request at its deadline.
-  void SetAlarm() {
+  void EndAtDeadline() {
     MutexLock lock(&mutex_);
     if (alarm_.has_value()) return;
     alarm_.emplace();
-    // Weak: the alarm, which is a member, keeps the function.
-    alarm_->Set(AlarmTime(deadline_ - SteadyNow()), [weak = weak_from_this()](bool expired) {
-      const std::shared_ptr<Call> self = expired ? weak.lock() : nullptr;
-      if (self != nullptr) self->OnGone();
-    });
+    SetAlarm(&*alarm_, deadline_ - SteadyNow(), weak_from_this(), &Call::OnGone);
   }
 
   // Nobody waits for the calls any more.
@@ -579,20 +513,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Guard(run, [this](const RestError& error) { Fail(error); });
   }
 
-  // `sent`: `done` sends parts of the answer. When the last such call is done, only the end of the
-  // answer is left to send: the request gives its place up before that, so that a client that has
-  // seen the end finds the place free.
-  calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done, bool sent) {
-    return [self = shared_from_this(), done = std::move(done), sent](calls::LocalAnswer answer) {
-      self->FailIfThrown([&] {
-        bool ends = false;
-        {
-          MutexLock lock(&self->mutex_);
-          ends = sent && --self->streams_left_ == 0;
-        }
-        if (ends) self->LeavePlaces();
-        done(std::move(answer));
-      });
+  calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done) {
+    return [self = shared_from_this(), done = std::move(done)](calls::LocalAnswer answer) {
+      self->FailIfThrown([&] { done(std::move(answer)); });
     };
   }
 
@@ -615,25 +538,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   Mutex mutex_;
   callers::Lease lease_ ABSL_GUARDED_BY(mutex_);         // until the request is answered
   std::shared_ptr<void> place_ ABSL_GUARDED_BY(mutex_);  // one of Options::max_calls
-  size_t streams_left_ ABSL_GUARDED_BY(mutex_) = 1;      // that have not ended
   std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::weak_ptr<calls::LocalCall>> calls_
       ABSL_GUARDED_BY(mutex_);  // to cancel when the client is gone
 };
-
-namespace {
-
-// What the gateway serves by itself.
-Route DescriptionRoute(std::string description) {
-  Route route(AnswerMemory::kOwn, "GET", "/openapi.json");
-  route.handle = [description = std::move(description)](const std::shared_ptr<RestCall>& call) {
-    call->Reply(JsonResponse(description));
-  };
-  return route;
-}
-
-}  // namespace
 
 std::vector<RouteGroup> ApiRoutes(const calls::MethodTable& methods) {
   return {V1Routes(methods), CompletionsRoutes(), ClientRoutes(), OpenInferenceRoutes(),
@@ -644,7 +553,13 @@ Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(opt
   std::vector<RouteGroup> groups = ApiRoutes(*state_->options.methods);
   groups.insert(groups.end(), state_->options.more.begin(), state_->options.more.end());
   const std::vector<std::string>& only = state_->options.only;
-  if (only.empty()) state_->routes.Add(DescriptionRoute(OpenApiText(groups)));
+  if (only.empty()) {
+    Route route(AnswerMemory::kOwn, "GET", "/openapi.json");
+    route.handle = [description = OpenApiText(groups)](const SharedCall& call) {
+      call->Reply(JsonResponse(description));
+    };
+    state_->routes.Add(std::move(route));
+  }
   for (RouteGroup& group : groups) {
     for (Route& route : group.routes) {
       const bool wanted = std::find(only.begin(), only.end(), route.path) != only.end();
@@ -674,21 +589,26 @@ std::shared_ptr<const http::PageResponse> Gateway::Check(
     http::AddCorsHeaders(request, origins, &consent);
     return std::make_shared<const http::PageResponse>(std::move(consent));
   }
-  RouteTable::Match match = state_->Find(request);
-  callers::CallerPtr caller;
-  const RestError error = state_->Check(request, match, &caller);
+  const auto found = std::make_shared<Admission>();
+  RouteTable::Match& match = found->match = state_->routes.Find(request.method, request.path);
+  // The content type of a call of a method decides on the form of its answer.
+  if (IsWebCall(match.errors) && match.route != nullptr &&
+      State::CheckContent(request, *match.route).ok()) {
+    match.errors = WebFormOf(request).answer;
+  }
+  const RestError error = state_->Check(request, found.get());
   // The call of a request that is looked at again is still running, and is one of those that its
   // caller may have.
   const bool is_running = request.admission != nullptr;
   if (is_running && absl::IsResourceExhausted(error.status)) return nullptr;
   if (error.status.ok()) {
-    *admission = std::make_shared<const Admission>(Admission{std::move(match), std::move(caller)});
+    *admission = found;
     return nullptr;
   }
   http::PageResponse response = ErrorResponse(match.errors, error);
   http::AddCorsHeaders(request, origins, &response);
-  AddRateLimits(caller.get(), &response);
-  if (!is_running) state_->Refused(request, caller.get(), error, response.status);
+  AddRateLimits(found->caller.get(), &response);
+  if (!is_running) state_->Refused(request, found->caller.get(), error, response.status);
   return std::make_shared<const http::PageResponse>(std::move(response));
 }
 

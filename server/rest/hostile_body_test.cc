@@ -19,7 +19,7 @@
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
 #include "server/rest/packed_body.h"
-#include "server/rest/v2_request.h"
+#include "server/rest/v2_infer.h"
 #include "server/rest/web_protocol.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/testing/marian_files.h"
@@ -57,7 +57,7 @@ void ReadClient(const std::string& body, const Read& read) {
   if (!ParseTree(body, &unlimited, &tree).ok()) return;
   FieldReader fields(tree);
   ClientRequest request;
-  read(&fields, calls::RequestLimits(), &request);
+  read(&fields, &request);
 }
 
 template <ReadClientRequest read>
@@ -70,9 +70,8 @@ void ReadPipelines(const std::string& body) {
   for (const char* const task : {"encoder", "classifier", "tagger", "translator", "reader"}) {
     v1::ModelInfo model;
     model.set_task(task);
-    ReadClient(body, [&](auto* fields, const auto& limits, auto* request) {
-      return ReadPipeline(model, fields, limits, request);
-    });
+    ReadClient(body,
+               [&](auto* fields, auto* request) { return ReadPipeline(model, fields, request); });
   }
 }
 

@@ -60,6 +60,8 @@ absl::Status WriteJsonMessage(const google::protobuf::Message& message, JsonFiel
 
 // Appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
 void AppendJsonString(absl::string_view text, std::string* json);
+// Likewise, behind a name and the rest of the JSON before it: `"name":`.
+void AppendJsonText(absl::string_view before, absl::string_view text, std::string* json);
 
 // Appends the shortest number that is read as this value; not finite: null.
 void AppendJsonNumber(double value, std::string* json);

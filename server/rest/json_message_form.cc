@@ -4,7 +4,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -29,91 +28,83 @@ std::string PrefixOf(const EnumDescriptor& values) {
   return prefix + '_';
 }
 
-class MessageForms {
- public:
-  const MessageForm& Of(const Descriptor& type) {
-    MutexLock lock(&mutex_);
-    return Make(type);
-  }
+using MessageForms = std::unordered_map<const Descriptor*, MessageForm>;
 
- private:
-  const MessageForm& Make(const Descriptor& type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto [place, is_new] = forms_.try_emplace(&type);
-    MessageForm& form = place->second;
-    if (!is_new) return form;
-    form.type = &type;
-    for (int i = 0; i < type.field_count(); ++i) {
-      const FieldDescriptor& field = *type.field(i);
-      FieldForm& made = form.fields.emplace_back();
-      made.index = static_cast<size_t>(i);
-      made.number = field.number();
-      made.name = field.name();
-      made.camel_name = field.json_name();
-      made.key = absl::StrCat(",\"", made.name, "\":");
-      made.type = field.type();
-      made.is_list = field.is_repeated();
-      made.is_map = field.is_map();
-      made.is_packed = field.is_packed();
-      made.restarts = i == 0 || field.number() < type.field(i - 1)->number();
-      made.is_optional = !field.is_repeated() && field.has_presence();
-      made.oneof = field.containing_oneof();
-      made.values = field.enum_type();
-      if (field.message_type() != nullptr) made.message = &Make(*field.message_type());
-    }
-    AddShortForms(&form);
-    return form;
+void AddInput(MessageForm* form) {
+  const FieldForm* list = nullptr;
+  int num_lists = 0;
+  for (const FieldForm& field : form->fields) {
+    if (field.message == nullptr || field.is_map) continue;
+    if (form->input == nullptr) form->input = &field;
+    if (!field.is_list) continue;
+    list = &field;
+    ++num_lists;
   }
+  if (num_lists != 1) return;
+  form->input = list;
+  if (list->message->list != nullptr) return;
+  form->flat = list;
+  if (list->message->text == nullptr) return;
+  FieldForm& texts = form->texts.emplace(*list);
+  texts.index = form->fields.size();
+  texts.type = FieldDescriptor::TYPE_STRING;
+  texts.key = absl::StrCat(list->message->text->name, "s");
+  texts.name = texts.camel_name = texts.key;
+}
 
-  static void AddShortForms(MessageForm* form) {
-    const std::vector<FieldForm>& fields = form->fields;
-    const bool is_choice = form->type->real_oneof_decl_count() == 1 &&
-                           form->type->oneof_decl(0)->field_count() == form->type->field_count();
-    const auto is_text = [](const FieldForm& field) {
-      return field.type == FieldDescriptor::TYPE_STRING;
-    };
-    if (is_choice && std::count_if(fields.begin(), fields.end(), is_text) == 1) {
-      form->text = &*std::find_if(fields.begin(), fields.end(), is_text);
-    }
-    if (fields.size() == 1 && fields[0].is_list && !fields[0].is_map) form->list = &fields[0];
-    for (FieldForm& field : form->fields) {
-      field.takes_text = field.is_list && form->list == nullptr &&
-                         (is_text(field) || field.type == FieldDescriptor::TYPE_BYTES ||
-                          (field.message != nullptr && field.message->text != nullptr));
-    }
-    if (absl::EndsWith(form->type->name(), "Request")) AddInput(form);
+void AddShortForms(MessageForm* form) {
+  const std::vector<FieldForm>& fields = form->fields;
+  const bool is_choice = form->type->real_oneof_decl_count() == 1 &&
+                         form->type->oneof_decl(0)->field_count() == form->type->field_count();
+  const auto is_text = [](const FieldForm& field) {
+    return field.type == FieldDescriptor::TYPE_STRING;
+  };
+  if (is_choice && std::count_if(fields.begin(), fields.end(), is_text) == 1) {
+    form->text = &*std::find_if(fields.begin(), fields.end(), is_text);
   }
-
-  static void AddInput(MessageForm* form) {
-    const FieldForm* list = nullptr;
-    int num_lists = 0;
-    for (const FieldForm& field : form->fields) {
-      if (field.message == nullptr || field.is_map) continue;
-      if (form->input == nullptr) form->input = &field;
-      if (!field.is_list) continue;
-      list = &field;
-      ++num_lists;
-    }
-    if (num_lists != 1) return;
-    form->input = list;
-    if (list->message->list != nullptr) return;
-    form->flat = list;
-    if (list->message->text == nullptr) return;
-    FieldForm& texts = form->texts.emplace(*list);
-    texts.index = form->fields.size();
-    texts.type = FieldDescriptor::TYPE_STRING;
-    texts.key = absl::StrCat(list->message->text->name, "s");
-    texts.name = texts.camel_name = texts.key;
+  if (fields.size() == 1 && fields[0].is_list && !fields[0].is_map) form->list = &fields[0];
+  for (FieldForm& field : form->fields) {
+    field.takes_text = field.is_list && form->list == nullptr &&
+                       (is_text(field) || field.type == FieldDescriptor::TYPE_BYTES ||
+                        (field.message != nullptr && field.message->text != nullptr));
   }
+  if (absl::EndsWith(form->type->name(), "Request")) AddInput(form);
+}
 
-  Mutex mutex_;
-  std::unordered_map<const Descriptor*, MessageForm> forms_ ABSL_GUARDED_BY(mutex_);
-};
+const MessageForm& MakeForm(const Descriptor& type, MessageForms* forms) {
+  const auto [place, is_new] = forms->try_emplace(&type);
+  MessageForm& form = place->second;
+  if (!is_new) return form;
+  form.type = &type;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    FieldForm& made = form.fields.emplace_back();
+    made.index = static_cast<size_t>(i);
+    made.number = field.number();
+    made.name = field.name();
+    made.camel_name = field.json_name();
+    made.key = absl::StrCat(",\"", made.name, "\":");
+    made.type = field.type();
+    made.is_list = field.is_repeated();
+    made.is_map = field.is_map();
+    made.is_packed = field.is_packed();
+    made.restarts = i == 0 || field.number() < type.field(i - 1)->number();
+    made.is_optional = !field.is_repeated() && field.has_presence();
+    made.oneof = field.containing_oneof();
+    made.values = field.enum_type();
+    if (field.message_type() != nullptr) made.message = &MakeForm(*field.message_type(), forms);
+  }
+  AddShortForms(&form);
+  return form;
+}
 
 }  // namespace
 
 const MessageForm& FormOf(const Descriptor& type) {
+  static auto* const mutex = new Mutex();
   static auto* const forms = new MessageForms();
-  return forms->Of(type);
+  MutexLock lock(mutex);
+  return MakeForm(type, forms);
 }
 
 std::vector<std::string> ShortNames(const EnumDescriptor& values) {

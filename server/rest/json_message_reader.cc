@@ -16,9 +16,9 @@
 #include "base/similar_name.h"
 #include "base/wire_reader.h"
 #include "server/calls/bounds/request_outline.h"
-#include "server/rest/json_body.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_message_form.h"
+#include "server/rest/json_reader.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::rest {
@@ -66,8 +66,8 @@ class MessageReader {
  public:
   MessageReader(const MessageForm& root, JsonReader* json, const calls::RequestLimits* limits,
                 MemoryHold* memory, std::string* wire)
-      : root_(&root),
-        flat_(root.flat == nullptr ? nullptr : root.flat->message),
+      : root_{&root},
+        flat_{root.flat == nullptr ? nullptr : root.flat->message},
         json_(*json),
         limits_(limits),
         meter_(memory),
@@ -86,11 +86,9 @@ class MessageReader {
 
   // A message that is being read.
   struct Level {
-    explicit Level(const MessageForm* of) : type(of) {}
-
     const MessageForm* type;
-    Fields seen;
-    Fields filled;
+    Fields seen = {};
+    Fields filled = {};
   };
   // A step of the path to the value that is being read.
   struct Step {
@@ -188,7 +186,7 @@ class MessageReader {
     if (!Claim(field, MessageBytes(field))) return false;
     AppendTag(field, kWireBytes);
     const size_t begin = wire_.size();
-    Level level(field.message);
+    Level level{field.message};
     const bool good = json_.Next() == Kind::kObject
                           ? ReadFields(&level)
                           : ReadField(&level, *field.message->list, /*is_named=*/false);
@@ -226,7 +224,7 @@ class MessageReader {
       AppendTag(field, kWireBytes);
       const size_t begin = wire_.size();
       AppendTag(entry[0], kWireVarint);
-      AppendVarint(SignedVarint(key));
+      AppendVarint(static_cast<uint64_t>(key));
       AppendTag(entry[1], kWireFixed32);
       AppendReal(ToFloat(number.real));
       InsertSize(begin);
@@ -276,7 +274,6 @@ class MessageReader {
     std::memcpy(bytes, &value, sizeof(Real));
     wire_.append(bytes, sizeof(Real));
   }
-  static uint64_t SignedVarint(int64_t value) { return static_cast<uint64_t>(value); }
 
   static int64_t MessageBytes(const FieldForm& field) {
     return kBytesPerMessage + 8 * static_cast<int64_t>(field.message->fields.size());
@@ -379,7 +376,7 @@ class MessageReader {
       case FieldDescriptor::TYPE_ENUM: {
         const EnumValueDescriptor* const value = FindValue(*field.values, text);
         if (value == nullptr) return Refuse(absl::StrCat("'", Excerpt(text), "'"));
-        return PutVarint(field, SignedVarint(value->number()));
+        return PutVarint(field, static_cast<uint64_t>(value->number()));
       }
       case FieldDescriptor::TYPE_BOOL:
       case FieldDescriptor::TYPE_MESSAGE:
@@ -429,7 +426,7 @@ class MessageReader {
         [[fallthrough]];
       case FieldDescriptor::TYPE_INT64:
         if (!number.as_signed.has_value()) return refuse();
-        return PutVarint(field, SignedVarint(*number.as_signed));
+        return PutVarint(field, static_cast<uint64_t>(*number.as_signed));
       case FieldDescriptor::TYPE_UINT32:
         if (number.as_unsigned.value_or(0) > UINT32_MAX) return refuse();
         [[fallthrough]];
@@ -455,34 +452,26 @@ class MessageReader {
   }
 
   static std::string Expected(const FieldForm& field, bool in_array) {
+    static constexpr std::pair<FieldDescriptor::Type, const char*> kScalars[] = {
+        {FieldDescriptor::TYPE_INT32, "a whole number of 32 bits"},
+        {FieldDescriptor::TYPE_INT64, "a whole number of 64 bits"},
+        {FieldDescriptor::TYPE_UINT32, "a whole number from 0 to 2^32 - 1"},
+        {FieldDescriptor::TYPE_UINT64, "a whole number from 0 to 2^64 - 1"},
+        {FieldDescriptor::TYPE_FLOAT, "a number in the range of float32"},
+        {FieldDescriptor::TYPE_DOUBLE, "a number in the range of float64"},
+        {FieldDescriptor::TYPE_BOOL, "true or false"},
+        {FieldDescriptor::TYPE_STRING, "a string"},
+        {FieldDescriptor::TYPE_BYTES, "a string in base64"}};
     if (field.is_map) return "an object of numbers";
     const auto shown = [&field](absl::string_view what) {
       return absl::StrCat(what, ", as in {\"", field.name, "\": ", ExampleOf(field), "}");
     };
     if (field.is_list && !in_array) return shown("a list");
-    switch (field.type) {
-      case FieldDescriptor::TYPE_INT32:
-        return "a whole number of 32 bits";
-      case FieldDescriptor::TYPE_INT64:
-        return "a whole number of 64 bits";
-      case FieldDescriptor::TYPE_UINT32:
-        return "a whole number from 0 to 2^32 - 1";
-      case FieldDescriptor::TYPE_UINT64:
-        return "a whole number from 0 to 2^64 - 1";
-      case FieldDescriptor::TYPE_FLOAT:
-        return "a number in the range of float32";
-      case FieldDescriptor::TYPE_DOUBLE:
-        return "a number in the range of float64";
-      case FieldDescriptor::TYPE_BOOL:
-        return "true or false";
-      case FieldDescriptor::TYPE_STRING:
-        return "a string";
-      case FieldDescriptor::TYPE_BYTES:
-        return "a string in base64";
-      case FieldDescriptor::TYPE_ENUM:
-        return absl::StrCat("one of ", absl::StrJoin(ShortNames(*field.values), ", "));
-      default:
-        break;
+    if (field.type == FieldDescriptor::TYPE_ENUM) {
+      return absl::StrCat("one of ", absl::StrJoin(ShortNames(*field.values), ", "));
+    }
+    for (const auto& [type, expected] : kScalars) {
+      if (type == field.type) return expected;
     }
     if (field.message->list != nullptr) return shown("a list");
     return shown(field.message->text != nullptr ? "a string or an object" : "an object");

@@ -62,26 +62,17 @@ class MessageWriter {
   // Reserves what the text has grown by, and as much again: it is copied when it outgrows its
   // block.
   bool Settle() {
-    const auto size = static_cast<int64_t>(json_.size());
-    if (size - settled_ < kReserveStep) return status_.ok();
-    const int64_t grown = size - settled_;
-    settled_ = size;
+    const int64_t grown = static_cast<int64_t>(json_.size()) - settled_;
+    if (grown < kReserveStep) return status_.ok();
+    settled_ += grown;
     if (!memory_.Grow(2 * grown)) status_ = memory_.NoMemory();
     return status_.ok();
   }
 
   template <typename Integer>
-  void Append(Integer value) {
-    char digits[24];
-    const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), value);
-    json_.append(digits, end.ptr);
-  }
-  template <typename Integer>
   void AppendLong(Integer value) {
-    if (fields_ == JsonFields::kPlain) return Append(value);
-    json_ += '"';
-    Append(value);
-    json_ += '"';
+    const char* const quote = fields_ == JsonFields::kPlain ? "" : "\"";
+    absl::StrAppend(&json_, quote, value, quote);
   }
   template <typename Real>
   void AppendReal(Real value) {
@@ -93,21 +84,21 @@ class MessageWriter {
   }
   void AppendEnum(const FieldForm& field, int number) {
     const EnumValueDescriptor* const value = field.values->FindValueByNumber(number);
-    if (value == nullptr) return Append(number);
-    absl::StrAppend(&json_, "\"", absl::string_view(value->name()), "\"");
+    value == nullptr ? absl::StrAppend(&json_, number)
+                     : absl::StrAppend(&json_, "\"", absl::string_view(value->name()), "\"");
   }
 
   // Where `*reader` is after the tag.
   bool WriteValue(const FieldForm& field, WireReader* reader) {
     switch (field.type) {
       case FieldDescriptor::TYPE_INT32:
-        Append(static_cast<int32_t>(reader->Varint()));
+        absl::StrAppend(&json_, static_cast<int32_t>(reader->Varint()));
         break;
       case FieldDescriptor::TYPE_INT64:
         AppendLong(static_cast<int64_t>(reader->Varint()));
         break;
       case FieldDescriptor::TYPE_UINT32:
-        Append(static_cast<uint32_t>(reader->Varint()));
+        absl::StrAppend(&json_, static_cast<uint32_t>(reader->Varint()));
         break;
       case FieldDescriptor::TYPE_UINT64:
         AppendLong(reader->Varint());
@@ -172,7 +163,7 @@ class MessageWriter {
     WireReader reader(bytes);
     const absl::string_view quote =
         key_and_value[0].type == FieldDescriptor::TYPE_INT32 ? "\"" : "";
-    json_.append(quote.data(), quote.size());
+    absl::StrAppend(&json_, quote);
     const bool more = WriteOne(key_and_value[0], &reader, reader.Next());
     absl::StrAppend(&json_, quote, ":");
     WriteOne(key_and_value[1], &reader, more);
@@ -238,6 +229,11 @@ void AppendJsonString(absl::string_view text, std::string* json) {
   }
   json->append(text.data() + begin, text.size() - begin);
   json->push_back('"');
+}
+
+void AppendJsonText(absl::string_view before, absl::string_view text, std::string* json) {
+  absl::StrAppend(json, before);
+  AppendJsonString(text, json);
 }
 
 void AppendJsonNumber(double value, std::string* json) { AppendShortest(value, json); }

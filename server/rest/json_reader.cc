@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdint>
+#include <cmath>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/utf8.h"
 #include "server/base/interruption.h"
 
@@ -15,7 +18,6 @@ constexpr size_t kFoundCharacters = 40;
 // They take some microseconds.
 constexpr size_t kItemsUntilAsked = 256;
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // Four hexadecimal digits; -1 if they are not.
@@ -33,6 +35,28 @@ void AppendUtf8(uint32_t code_point, std::string* text) {
   for (int i = more - 1; i >= 0; --i) {
     text->push_back(static_cast<char>(0x80 | (code_point >> (6 * i) & 0x3F)));
   }
+}
+
+constexpr size_t kLongestExcerpt = 200;
+
+// Why `body` is not JSON, with line and column; `otherwise` if it is.
+absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise) {
+  if (absl::IsCancelled(otherwise)) return otherwise;
+  JsonReader reader(body);
+  if (reader.Skip()) reader.ExpectEnd();
+  if (absl::IsCancelled(reader.status())) return reader.status();
+  const size_t valid = FindInvalidUtf8({body.data(), body.size()});
+  if (reader.error_at() > valid && valid == body.size()) return otherwise;
+  const absl::string_view before = body.substr(0, std::min(reader.error_at(), valid));
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
+  absl::string_view what = "expected UTF-8, found other bytes";
+  if (reader.error_at() <= valid) {
+    what = reader.status().message();
+    what.remove_prefix(what.find(": ") + 2);  // "JSON, byte 5: "
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the body is not JSON: line ", 1 + std::count(before.begin(), before.end(), '\n'),
+      ", column ", 1 + before.size() - line_begin, ": ", what));
 }
 
 }  // namespace
@@ -97,7 +121,7 @@ JsonReader::Kind JsonReader::Next() {
     case 'n':
       return Kind::kNull;
     default:
-      return text_[at_] == '-' || IsDigit(text_[at_]) ? Kind::kNumber : Kind::kOther;
+      return text_[at_] == '-' || absl::ascii_isdigit(text_[at_]) ? Kind::kNumber : Kind::kOther;
   }
 }
 
@@ -117,9 +141,6 @@ bool JsonReader::Enter(char bracket, absl::string_view what) {
   return true;
 }
 
-bool JsonReader::EnterObject() { return Enter('{', "an object"); }
-bool JsonReader::EnterArray() { return Enter('[', "an array"); }
-
 bool JsonReader::NextItem(char closing, absl::string_view expected) {
   if (!ok()) return false;
   SkipSpace();
@@ -128,10 +149,7 @@ bool JsonReader::NextItem(char closing, absl::string_view expected) {
     --depth_;
     return false;
   }
-  if (has_items_[depth_]) {
-    if (AtEnd() || text_[at_] != ',') return Fail(expected);
-    ++at_;
-  }
+  if (has_items_[depth_] && !Take(',', expected)) return false;
   has_items_[depth_] = true;
   if (++items_ % kItemsUntilAsked == 0 && Interruption::Asked()) {
     status_ = absl::CancelledError("the caller has left");
@@ -140,24 +158,17 @@ bool JsonReader::NextItem(char closing, absl::string_view expected) {
   return true;
 }
 
-bool JsonReader::NextName(absl::string_view* key) {
-  return NextItem('}', "',' or '}'") && ReadString(&key_, key);
-}
-
-bool JsonReader::ReadColon() {
+bool JsonReader::Take(char character, absl::string_view what) {
+  if (!ok()) return false;
   SkipSpace();
-  if (AtEnd() || text_[at_] != ':') return Fail("':' after the key");
+  if (AtEnd() || text_[at_] != character) return Fail(what);
   ++at_;
   return true;
 }
 
-bool JsonReader::NextElement() { return NextItem(']', "',' or ']'"); }
-
 bool JsonReader::SkipString(absl::string_view* inside, bool* escapes) {
-  if (!ok()) return false;
-  SkipSpace();
-  if (AtEnd() || text_[at_] != '"') return Fail("a string");
-  const size_t begin = at_ + 1;
+  if (!Take('"', "a string")) return false;
+  const size_t begin = at_;
   *escapes = false;
   for (size_t i = begin; i < text_.size(); ++i) {
     const char c = text_[i];
@@ -239,7 +250,7 @@ bool JsonReader::ReadNumber(absl::string_view* digits) {
   size_t i = begin;
   const auto skip_digits = [&] {
     const size_t first = i;
-    while (i < text_.size() && IsDigit(text_[i])) ++i;
+    while (i < text_.size() && absl::ascii_isdigit(text_[i])) ++i;
     return i > first;
   };
   if (i < text_.size() && text_[i] == '-') ++i;
@@ -276,8 +287,6 @@ bool JsonReader::ReadBool(bool* value) {
   return ReadWord(*value ? "true" : "false");
 }
 
-bool JsonReader::ReadNull() { return ReadWord("null"); }
-
 bool JsonReader::Skip(size_t* scalars, size_t* string_bytes) {
   const size_t outer = depth_;
   absl::string_view text;
@@ -308,6 +317,59 @@ bool JsonReader::ExpectEnd() {
   if (!ok()) return false;
   SkipSpace();
   return AtEnd() || Fail("nothing after the value");
+}
+
+JsonNumber JsonNumberOf(double real) {
+  constexpr double kExact = 9007199254740992.0;
+  JsonNumber number;
+  number.real = real;  // -0.0 keeps its sign
+  if (std::abs(real) < kExact && real == std::floor(real)) {
+    number.as_signed = static_cast<int64_t>(real);
+    if (real >= 0) number.as_unsigned = static_cast<uint64_t>(real);
+  }
+  return number;
+}
+
+JsonNumber ParseJsonNumber(absl::string_view text) {
+  JsonNumber number;
+  number.text = text == "-0" ? "0" : text;
+  int64_t as_signed = 0;
+  uint64_t as_unsigned = 0;
+  if (text.find_first_of(".eE") == absl::string_view::npos) {
+    if (absl::SimpleAtoi(text, &as_signed)) number.as_signed = as_signed;
+    if (absl::SimpleAtoi(number.text, &as_unsigned)) number.as_unsigned = as_unsigned;
+  }
+  if (number.as_signed.has_value()) {
+    number.real = static_cast<double>(as_signed);
+  } else if (number.as_unsigned.has_value()) {
+    number.real = static_cast<double>(as_unsigned);
+  } else {
+    static_cast<void>(absl::SimpleAtod(text, &number.real));  // JsonReader has checked its form
+    number = JsonNumberOf(number.real);
+    number.text = text;
+  }
+  return number;
+}
+
+std::string Excerpt(absl::string_view text) {
+  const absl::string_view start = text.substr(0, kLongestExcerpt);
+  return std::string(start.substr(0, FindInvalidUtf8({start.data(), start.size()})));
+}
+
+absl::Status ReadJsonBody(absl::string_view body, JsonErrors errors,
+                          const std::function<absl::Status(JsonReader* reader)>& read) {
+  absl::string_view text = body;
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
+  JsonReader reader(text);
+  absl::Status status = read(&reader);
+  if (status.ok()) reader.ExpectEnd();
+  if (!reader.ok()) return JsonSyntaxError(text, reader.status());
+  const absl::string_view seen = text.substr(0, reader.offset());
+  if (FindInvalidUtf8({seen.data(), seen.size()}) < seen.size()) {
+    return JsonSyntaxError(text, absl::OkStatus());
+  }
+  if (status.ok() || errors == JsonErrors::kInOrder) return status;
+  return JsonSyntaxError(text, status);
 }
 
 }  // namespace sru::server::rest

@@ -22,6 +22,9 @@
 
 #include <bitset>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -54,17 +57,19 @@ class JsonReader {
   // object", "the end".
   std::string Found();
 
-  bool EnterObject();
+  bool EnterObject() { return Enter('{', "an object"); }
   // The next key of the innermost object, valid until the next call. False at the object's end,
   // which is taken.
   bool NextKey(absl::string_view* key) { return NextName(key) && ReadColon(); }
   // Its two parts, for who refuses a key before it looks at what follows.
-  bool NextName(absl::string_view* key);
-  bool ReadColon();
-  bool EnterArray();
+  bool NextName(absl::string_view* key) {
+    return NextItem('}', "',' or '}'") && ReadString(&key_, key);
+  }
+  bool ReadColon() { return Take(':', "':' after the key"); }
+  bool EnterArray() { return Enter('[', "an array"); }
   // Whether the innermost array has another value, which follows. False at the array's end, which
   // is taken.
-  bool NextElement();
+  bool NextElement() { return NextItem(']', "',' or ']'"); }
 
   // The string without its quotes and escapes: a part of the text, or of `*scratch` if it has
   // escapes.
@@ -72,7 +77,7 @@ class JsonReader {
   // The characters of a number, which have the form of one.
   bool ReadNumber(absl::string_view* digits);
   bool ReadBool(bool* value);
-  bool ReadNull();
+  bool ReadNull() { return ReadWord("null"); }
 
   // Passes over any value and checks its form. Adds to `*scalars` the strings, numbers and the like
   // in it, and to `*string_bytes` the bytes of its strings with their escapes; both may be null.
@@ -86,6 +91,8 @@ class JsonReader {
   bool Enter(char bracket, absl::string_view what);
   // What NextKey() and NextElement() have in common: the end of the innermost value, or the comma.
   bool NextItem(char closing, absl::string_view expected);
+  // This character must come next.
+  bool Take(char character, absl::string_view what);
   bool ReadWord(absl::string_view word);
   // Passes over a string; `*escapes`: it has some.
   bool SkipString(absl::string_view* inside, bool* escapes);
@@ -104,6 +111,29 @@ class JsonReader {
   absl::Status status_;
   size_t error_at_ = absl::string_view::npos;
 };
+
+struct JsonNumber {
+  absl::string_view text;
+  double real = 0;  // infinite if no double holds the number
+  // If it is a whole number that fits. 16.0 and 1e3 are, below 2^53, as languages without integers
+  // write them.
+  std::optional<int64_t> as_signed;
+  std::optional<uint64_t> as_unsigned;
+};
+// Without a text.
+JsonNumber JsonNumberOf(double real);
+JsonNumber ParseJsonNumber(absl::string_view text);
+
+// The beginning of a text that a request has, for a message: short and valid UTF-8.
+std::string Excerpt(absl::string_view text);
+
+// What counts if the text behind a refusal is not JSON.
+enum class JsonErrors { kInOrder, kSyntaxFirst };
+
+// Calls `read` with the text of the body, behind a byte order mark. Returns its refusal;
+// kInvalidArgument if the text, as far as it was read, is not JSON, and if something follows.
+absl::Status ReadJsonBody(absl::string_view body, JsonErrors errors,
+                          const std::function<absl::Status(JsonReader* reader)>& read);
 
 }  // namespace sru::server::rest
 

@@ -6,16 +6,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
 #include "server/calls/message_cord.h"
 #include "server/rest/event_stream.h"
-#include "server/rest/guard.h"
 #include "server/rest/json_message.h"
 
 namespace sru::server::rest {
 namespace {
 
 using google::protobuf::Message;
-using SharedCall = std::shared_ptr<RestCall>;
 
 // A parsed message with strings and small messages takes three times its size on the wire, and so
 // do a message and its frame in base64.
@@ -31,22 +31,17 @@ absl::StatusOr<absl::Cord> TakeRequest(const SharedCall& call, const calls::Meth
   std::string& body = call->body();
   if (form.is_base64) {
     if (!call->memory().Grow(static_cast<int64_t>(body.size()))) return call->memory().NoMemory();
-    absl::StatusOr<std::string> decoded = DecodeBase64Pieces(body);
-    if (!decoded.ok()) return decoded.status();
-    body = *std::move(decoded);
+    SRU_ASSIGN_OR_RETURN(body, DecodeBase64Pieces(body));
   }
   absl::string_view text = body;
   if (IsFramed(form.answer)) {
-    absl::StatusOr<absl::string_view> only = OnlyMessage(body);
-    if (!only.ok()) return only.status();
-    text = *only;
+    SRU_ASSIGN_OR_RETURN(text, OnlyMessage(body));
   }
   absl::Cord bytes;
   if (form.is_json) {
     std::string wire;
-    absl::Status status = ParseJsonMessage(*method.request->GetDescriptor(), text, &call->memory(),
-                                           &wire, &call->limits());
-    if (!status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(ParseJsonMessage(*method.request->GetDescriptor(), text, &call->memory(),
+                                          &wire, &call->limits()));
     bytes = std::move(wire);
   } else {
     const size_t prefix = body.size() - text.size();
@@ -120,11 +115,7 @@ class MessageEvents : public std::enable_shared_from_this<MessageEvents> {
       return Fail(BadAnswer());
     }
     events_->Send(data, [self = shared_from_this()](bool more) {
-      if (more) {
-        self->stream_->Next();
-      } else {
-        self->stream_->Cancel();
-      }
+      more ? self->stream_->Next() : self->stream_->Cancel();
     });
   }
 
@@ -167,6 +158,13 @@ absl::Status ReadAnswer(const SharedCall& call, const calls::LocalAnswer& answer
     return call->memory().NoMemory();
   }
   return calls::ParseCord(bytes, response) ? absl::OkStatus() : BadAnswer().status;
+}
+
+std::string MethodOf(const Message& request) {
+  const google::protobuf::Descriptor& type = *request.GetDescriptor();
+  const absl::string_view package = type.file()->package();
+  return absl::StrCat("/", package, package == "inference" ? ".GRPC" : ".", "InferenceService/",
+                      absl::StripSuffix(type.name(), "Request"));
 }
 
 RouteGroup MethodRoutes(const calls::MethodTable& methods) {

@@ -19,19 +19,21 @@
 namespace sru::server::rest {
 
 // Answers `call`. `method` must outlive it and must not have a stream of requests.
-void CallMethod(const std::shared_ptr<RestCall>& call, const calls::Method& method,
-                const CallForm& form);
+void CallMethod(const SharedCall& call, const calls::Method& method, const CallForm& form);
 
 // Parses the answer of a service and reserves memory for it.
-absl::Status ReadAnswer(const std::shared_ptr<RestCall>& call, const calls::LocalAnswer& answer,
+absl::Status ReadAnswer(const SharedCall& call, const calls::LocalAnswer& answer,
                         google::protobuf::Message* response);
 
-// Calls the method of this full name; `reply` gets its answer, a Response. Other ends fail the
+// The full name of the method that takes such a request: "/sru.v1.InferenceService/GetModel" for a
+// sru.v1.GetModelRequest.
+std::string MethodOf(const google::protobuf::Message& request);
+
+// Calls the method of this request; `reply` gets its answer, a Response. Other ends fail the
 // request.
 template <typename Response, typename Reply>
-void AskMethod(const std::shared_ptr<RestCall>& call, const std::string& method,
-               const google::protobuf::Message& request, Reply reply) {
-  call->Unary(method, calls::ToCord(request),
+void AskMethod(const SharedCall& call, const google::protobuf::Message& request, Reply reply) {
+  call->Unary(MethodOf(request), calls::ToCord(request),
               [call, reply = std::move(reply)](const calls::LocalAnswer& answer) {
                 if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
                 Response response;

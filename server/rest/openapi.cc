@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
@@ -31,43 +32,26 @@ json OneOf(json first, json second) { return {{"oneOf", {std::move(first), std::
 
 // `is_request`: with the shorter forms that requests may have (json_message.h).
 json ScalarSchema(const FieldDescriptor& field, bool is_request) {
-  switch (field.type()) {
-    case FieldDescriptor::TYPE_BOOL:
-      return {{"type", "boolean"}};
-    case FieldDescriptor::TYPE_STRING:
-      return {{"type", "string"}};
-    case FieldDescriptor::TYPE_BYTES:
-      return {{"type", "string"}, {"contentEncoding", "base64"}};
-    case FieldDescriptor::TYPE_FLOAT:
-    case FieldDescriptor::TYPE_DOUBLE:
-      // Not finite: as strings.
-      return {{"type", {"number", "string"}},
-              {"format", field.type() == FieldDescriptor::TYPE_FLOAT ? "float" : "double"}};
-    case FieldDescriptor::TYPE_ENUM: {
-      json names = json::array();
-      for (int i = 0; i < field.enum_type()->value_count(); ++i) {
-        names.push_back(std::string(field.enum_type()->value(i)->name()));
-      }
-      if (is_request) {
-        for (const std::string& name : ShortNames(*field.enum_type())) names.push_back(name);
-      }
-      return {{"type", "string"}, {"enum", names}};
+  if (field.type() == FieldDescriptor::TYPE_ENUM) {
+    json names = json::array();
+    for (int i = 0; i < field.enum_type()->value_count(); ++i) {
+      names.push_back(std::string(field.enum_type()->value(i)->name()));
     }
-    case FieldDescriptor::TYPE_MESSAGE: {
-      const MessageForm& form = FormOf(*field.message_type());
-      json whole = SchemaReference(NameOf(*field.message_type()));
-      if (!is_request || (form.text == nullptr && form.list == nullptr)) return whole;
-      return OneOf(form.text != nullptr ? json{{"type", "string"}}
-                                        : FieldSchema(*form.type->field(0), is_request),
-                   std::move(whole));
+    if (is_request) {
+      for (const std::string& name : ShortNames(*field.enum_type())) names.push_back(name);
     }
-    case FieldDescriptor::TYPE_INT32:
-    case FieldDescriptor::TYPE_UINT32:
-      return {{"type", "integer"}, {"format", "int32"}};
-    default:
-      // 64 bits: written as strings, read as numbers as well.
-      return {{"type", {"string", "integer"}}, {"format", "int64"}};
+    return {{"type", "string"}, {"enum", names}};
   }
+  // Numbers that are not finite are strings. 64 bits are written as strings, and read as numbers as
+  // well.
+  if (field.message_type() == nullptr)
+    return OpenApiPart("types").at(std::string(field.type_name()));
+  const MessageForm& form = FormOf(*field.message_type());
+  json whole = SchemaReference(NameOf(*field.message_type()));
+  if (!is_request || (form.text == nullptr && form.list == nullptr)) return whole;
+  return OneOf(form.text != nullptr ? json{{"type", "string"}}
+                                    : FieldSchema(*form.type->field(0), is_request),
+               std::move(whole));
 }
 
 json FieldSchema(const FieldDescriptor& field, bool is_request) {
@@ -117,15 +101,9 @@ const char* ErrorName(ErrorForm form) {
 
 // "/v2/models/{name}/infer" with POST: "post_v2_models_name_infer".
 std::string OperationId(const Route& route) {
-  std::string id = absl::AsciiStrToLower(route.method);
-  for (const char c : route.path) {
-    if (c == '/' || c == '.') {
-      id += '_';
-    } else if (c != '{' && c != '}') {
-      id += c;
-    }
-  }
-  return id;
+  return absl::StrCat(
+      absl::AsciiStrToLower(route.method),
+      absl::StrReplaceAll(route.path, {{"/", "_"}, {".", "_"}, {"{", ""}, {"}", ""}}));
 }
 
 void Complete(const Route& route, json* operation) {
@@ -186,45 +164,16 @@ json JsonBody(json schema) {
   return {{"required", true}, {"content", {{kJsonContentType, {{"schema", std::move(schema)}}}}}};
 }
 
-json CallOperation(const std::string& summary, const Descriptor& request,
-                   const Descriptor& response, bool has_events) {
-  json schema = SchemaReference(NameOf(response));
-  json answer = JsonAnswer(NameOf(response), schema);
-  if (has_events) {
-    answer = {{"description", "Events of one message each."},
-              {"content", {{"text/event-stream", {{"schema", std::move(schema)}}}}}};
-  }
-  return {{"summary", summary},
-          {"requestBody", JsonBody(SchemaReference(NameOf(request)))},
-          {"responses", {{"200", std::move(answer)}}}};
-}
-
 void AddSchemas(const Descriptor& message, json* schemas) {
   AddSchemas(message, absl::EndsWith(message.name(), "Request"), schemas);
 }
 
-json ModelsOperation(const std::string& summary, const Descriptor& response, bool is_list) {
-  const json text = {{"type", "string"}};
-  const json whole = {{"type", "integer"}};
+json ModelsOperation(const char* part, const Descriptor& response) {
+  json operation = OpenApiPart(part);
+  json& members = operation["responses"]["200"]["content"][kJsonContentType]["schema"];
   json schema = MessageSchema(response, /*is_request=*/false);
-  schema["required"] =
-      is_list ? json{"object", "data", "models", "statuses"} : json{"id", "object", "model"};
-  const json model = {{"id", text}, {"object", text}, {"created", whole}, {"owned_by", text}};
-  if (is_list) {
-    schema["properties"]["object"] = text;
-    schema["properties"]["data"] = {{"type", "array"},
-                                    {"items", {{"type", "object"}, {"properties", model}}}};
-  } else {
-    schema["properties"].update(model);
-  }
-  json operation = {{"summary", summary},
-                    {"responses", {{"200", JsonAnswer(NameOf(response), std::move(schema))}}}};
-  if (!is_list) {
-    operation["parameters"] = json::array({{{"name", "version"},
-                                            {"in", "query"},
-                                            {"description", "0: the latest that is loaded."},
-                                            {"schema", {{"type", "integer"}, {"minimum", 0}}}}});
-  }
+  schema.merge_patch(members);
+  members = std::move(schema);
   return operation;
 }
 

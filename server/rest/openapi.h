@@ -13,15 +13,9 @@
 
 namespace sru::server::rest {
 
-// Operation Objects. `summary` is a sentence or two.
-//
-// A call with one answer, or one that is answered by events.
-nlohmann::json CallOperation(const std::string& summary,
-                             const google::protobuf::Descriptor& request,
-                             const google::protobuf::Descriptor& response, bool has_events);
-// The message with OpenAI's members in front of its own.
-nlohmann::json ModelsOperation(const std::string& summary,
-                               const google::protobuf::Descriptor& response, bool is_list);
+// The Operation Object that openapi.json has at this key, whose answer has the message's members
+// besides its own.
+nlohmann::json ModelsOperation(const char* part, const google::protobuf::Descriptor& response);
 
 // What openapi.json has at this key.
 nlohmann::json OpenApiPart(const char* key);

@@ -1,6 +1,7 @@
 #include "server/rest/route.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -10,10 +11,6 @@
 
 namespace sru::server::rest {
 namespace {
-
-int HexValue(char digit) {
-  return absl::ascii_isdigit(digit) ? digit - '0' : absl::ascii_tolower(digit) - 'a' + 10;
-}
 
 bool IsParameter(absl::string_view segment) { return !segment.empty() && segment.front() == '{'; }
 
@@ -53,21 +50,19 @@ std::string MediaType(absl::string_view content_type) {
 std::optional<std::string> PercentDecode(absl::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      decoded += text[i];
-      continue;
+    auto byte = static_cast<uint8_t>(text[i]);
+    if (byte == '%') {
+      const absl::string_view digits = text.substr(i + 1, 2);
+      const char* const end = digits.data() + digits.size();
+      if (digits.size() < 2 || std::from_chars(digits.data(), end, byte, 16).ptr != end) {
+        return std::nullopt;
+      }
+      i += 2;
     }
-    if (i + 2 >= text.size() || !absl::ascii_isxdigit(text[i + 1]) ||
-        !absl::ascii_isxdigit(text[i + 2])) {
-      return std::nullopt;
-    }
-    decoded += static_cast<char>(HexValue(text[i + 1]) * 16 + HexValue(text[i + 2]));
-    i += 2;
+    decoded += static_cast<char>(byte);
   }
   return decoded;
 }
-
-void RouteTable::Add(Route route) { routes_.push_back(std::move(route)); }
 
 RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view path) const {
   if (method == "HEAD") method = "GET";

@@ -66,15 +66,13 @@ class RestCall {
 
   // Calls of the server's own methods, by their full names, with the headers of the request
   // (authorization, x-request-id, traceparent, the caller's address) and its deadline. Cancelled
-  // when the client goes away. What `done` and `on_message` throw fails the request.
+  // when the client goes away. What `done` throws fails the request; `on_message` must not throw.
   virtual std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
                                                   calls::LocalCalls::OnDone done) = 0;
   virtual std::shared_ptr<calls::LocalStream> ServerStream(const std::string& method,
                                                            absl::Cord request,
                                                            calls::LocalCalls::OnMessage on_message,
                                                            calls::LocalCalls::OnDone done) = 0;
-  // How many calls of ServerStream() there will be in all, unless it is one.
-  virtual void ExpectStreams(size_t /*count*/) {}
 
   // Runs `work` on one of the threads that read long bodies; without them, at once. What it throws
   // fails the request.
@@ -86,11 +84,13 @@ class RestCall {
   virtual void Fail(const RestError& error) = 0;
   // Gives up the places that the request has among those of its caller and of the port. Before the
   // last part of an answer, so that a client that has seen the end finds them free; whole answers
-  // and ServerStream() do so themselves.
+  // do so themselves.
   virtual void LeavePlaces() {}
   // As HttpCall::ReplyInParts(), with X-Request-Id. The body of `head` is not sent.
   virtual std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) = 0;
 };
+
+using SharedCall = std::shared_ptr<RestCall>;
 
 // What a unary call's answer will take of the memory of all calls besides the message itself, for
 // the service to reserve before it computes,
@@ -128,7 +128,7 @@ struct Route {
   bool token_in_body = false;
   bool is_probe = false;  // needs no token, unless Gateway::Options::auth_probes says so
   std::optional<calls::MethodId> calls;  // what it calls, as far as callers' limits are about it
-  std::function<void(const std::shared_ptr<RestCall>&)> handle;
+  std::function<void(const SharedCall&)> handle;
   // Its Operation Object of OpenAPI 3.1; null: it is not described.
   std::function<nlohmann::json()> openapi;
 
@@ -153,10 +153,9 @@ class RouteTable {
     ErrorForm errors = ErrorForm::kV1;  // of the route, or of those with a path like it
   };
 
-  void Add(Route route);
+  void Add(Route route) { routes_.push_back(std::move(route)); }
   // `path` as it was sent. A HEAD finds what GET does.
   Match Find(absl::string_view method, absl::string_view path) const;
-  const std::vector<Route>& routes() const { return routes_; }
   // The route whose path a misspelt one may have meant, as "POST /v1/classify"; empty: none is
   // near.
   std::string Nearest(absl::string_view path) const;

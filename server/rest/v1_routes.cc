@@ -17,9 +17,7 @@
 namespace sru::server::rest {
 namespace {
 
-using SharedCall = std::shared_ptr<RestCall>;
-
-constexpr char kService[] = "/sru.v1.InferenceService/";
+using nlohmann::json;
 
 // A call with one answer, or one that is answered by events.
 Route CallRoute(const calls::Method& method) {
@@ -27,17 +25,25 @@ Route CallRoute(const calls::Method& method) {
   route.calls = method.id;
   route.handle = [&method](const SharedCall& call) { CallMethod(call, method, CallForm()); };
   route.openapi = [&method] {
-    return CallOperation(method.summary, *method.request->GetDescriptor(),
-                         *method.response->GetDescriptor(),
-                         method.kind == calls::MethodKind::kServerStream);
+    const std::string response(method.response->GetDescriptor()->name());
+    json schema = SchemaReference(response);
+    json answer = JsonAnswer(response, schema);
+    if (method.kind == calls::MethodKind::kServerStream) {
+      answer = {{"description", "Events of one message each."},
+                {"content", {{"text/event-stream", {{"schema", std::move(schema)}}}}}};
+    }
+    const std::string request(method.request->GetDescriptor()->name());
+    return json{{"summary", method.summary},
+                {"requestBody", JsonBody(SchemaReference(request))},
+                {"responses", {{"200", std::move(answer)}}}};
   };
   return route;
 }
 
 // A model as OpenAI describes one, without the braces.
 std::string OpenAiModel(const std::string& name, int64_t created) {
-  std::string text = "\"id\":";
-  AppendJsonString(name, &text);
+  std::string text;
+  AppendJsonText("\"id\":", name, &text);
   absl::StrAppend(&text, ",\"object\":\"model\",\"created\":", created, ",\"owned_by\":\"sru\"");
   return text;
 }
@@ -45,18 +51,17 @@ std::string OpenAiModel(const std::string& name, int64_t created) {
 // Answers with the JSON of the message, which has `members` in front of its own.
 void ReplyJoined(const SharedCall& call, const std::string& members,
                  const google::protobuf::Message& message) {
-  std::string json;
-  absl::Status status = WriteJsonMessage(message, JsonFields::kAll, &call->memory(), &json);
+  std::string text;
+  absl::Status status = WriteJsonMessage(message, JsonFields::kAll, &call->memory(), &text);
   if (!status.ok()) return call->Fail(status);
-  call->Reply(JsonResponse(absl::StrCat("{", members, json.size() > 2 ? "," : "", json.substr(1))));
+  call->Reply(JsonResponse(absl::StrCat("{", members, text.size() > 2 ? "," : "", text.substr(1))));
 }
 
 Route ModelsRoute(int64_t created) {
   Route route(AnswerMemory::kJson, "GET", "/v1/models");
   route.handle = [created](const SharedCall& call) {
     AskMethod<v1::ListModelsResponse>(
-        call, absl::StrCat(kService, "ListModels"), v1::ListModelsRequest(),
-        [call, created](const v1::ListModelsResponse& response) {
+        call, v1::ListModelsRequest(), [call, created](const v1::ListModelsResponse& response) {
           std::string members = R"("object":"list","data":[)";
           const std::string* last = nullptr;  // the versions of a model stand together
           for (const v1::ModelInfo& model : response.models()) {
@@ -69,11 +74,7 @@ Route ModelsRoute(int64_t created) {
           ReplyJoined(call, members, response);
         });
   };
-  route.openapi = [] {
-    return ModelsOperation(
-        "The models that are served, as ListModels gives them and as OpenAI's list.",
-        *v1::ListModelsResponse::descriptor(), /*is_list=*/true);
-  };
+  route.openapi = [] { return ModelsOperation("models", *v1::ListModelsResponse::descriptor()); };
   return route;
 }
 
@@ -103,15 +104,11 @@ Route ModelRoute(int64_t created) {
       return call->Fail(status);
     request.set_version(version);
     AskMethod<v1::GetModelResponse>(
-        call, absl::StrCat(kService, "GetModel"), request,
-        [call, created](const v1::GetModelResponse& response) {
+        call, request, [call, created](const v1::GetModelResponse& response) {
           ReplyJoined(call, OpenAiModel(response.model().name(), created), response);
         });
   };
-  route.openapi = [] {
-    return ModelsOperation("One model, as GetModel gives it and as OpenAI's model.",
-                           *v1::GetModelResponse::descriptor(), /*is_list=*/false);
-  };
+  route.openapi = [] { return ModelsOperation("model", *v1::GetModelResponse::descriptor()); };
   return route;
 }
 
@@ -125,7 +122,7 @@ RouteGroup V1Routes(const calls::MethodTable& methods) {
     group.routes.push_back(CallRoute(method));
   }
   group.schemas = [&methods] {
-    nlohmann::json schemas = nlohmann::json::object();
+    json schemas = json::object();
     for (const calls::Method& method : methods.rows()) {
       if (method.http_path.empty()) continue;
       AddSchemas(*method.request->GetDescriptor(), &schemas);

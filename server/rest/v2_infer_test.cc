@@ -1,4 +1,5 @@
-// The body of /v2/models/NAME/infer, both ways: v2_request.h and v2_response.h.
+#include "server/rest/v2_infer.h"
+
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -15,8 +16,6 @@
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
 #include "server/rest/memory_hold.h"
-#include "server/rest/v2_request.h"
-#include "server/rest/v2_response.h"
 #include "tests/testing/plain_rest_call.h"
 
 namespace sru::server::rest {

@@ -1,5 +1,3 @@
-#include "server/rest/v2_request.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -21,8 +19,8 @@
 #include "google/protobuf/map.h"
 #include "inference/open_inference.pb.h"
 #include "server/calls/message_cord.h"
-#include "server/rest/json_body.h"
 #include "server/rest/json_reader.h"
+#include "server/rest/v2_infer.h"
 #include "server/rest/v2_tensor.h"
 
 namespace sru::server::rest {
@@ -120,20 +118,16 @@ class RequestReader {
     if (reader_.Next() == Kind::kOther && !reader_.Skip()) return reader_.status();
     return Wrong(field, expected, reader_.Found());
   }
-  absl::Status EnterObject(absl::string_view field) {
-    SRU_RETURN_UNLESS_OK(Expect(field, Kind::kObject, "an object"));
-    reader_.EnterObject();
-    return reader_.status();
-  }
-  absl::Status EnterArray(absl::string_view field) {
-    SRU_RETURN_UNLESS_OK(Expect(field, Kind::kArray, "an array"));
-    reader_.EnterArray();
+  absl::Status Enter(absl::string_view field, Kind kind) {
+    const bool is_object = kind == Kind::kObject;
+    SRU_RETURN_UNLESS_OK(Expect(field, kind, is_object ? "an object" : "an array"));
+    is_object ? reader_.EnterObject() : reader_.EnterArray();
     return reader_.status();
   }
 
   // Returns the keys that have a value.
   absl::StatusOr<Keys> ReadObject(absl::string_view where, const std::vector<Member>& members) {
-    SRU_RETURN_UNLESS_OK(EnterObject(where));
+    SRU_RETURN_UNLESS_OK(Enter(where, Kind::kObject));
     Keys seen;
     Keys present;
     absl::string_view key;
@@ -166,7 +160,7 @@ class RequestReader {
   // Calls read("field[0]") and so on for each element.
   absl::Status ReadArray(absl::string_view field,
                          const std::function<absl::Status(const std::string& where)>& read) {
-    SRU_RETURN_UNLESS_OK(EnterArray(field));
+    SRU_RETURN_UNLESS_OK(Enter(field, Kind::kArray));
     for (size_t i = 0; reader_.NextElement(); ++i) {
       if (i == HttpInferRequest::kMaxTensors) {
         return InvalidArgument(field, ": expected at most ", HttpInferRequest::kMaxTensors,
@@ -193,7 +187,7 @@ class RequestReader {
   }
 
   absl::Status ReadShape(const std::string& field, std::vector<int64_t>* shape) {
-    SRU_RETURN_UNLESS_OK(EnterArray(field));
+    SRU_RETURN_UNLESS_OK(Enter(field, Kind::kArray));
     while (reader_.NextElement()) {
       if (shape->size() == HttpInferRequest::kMaxDimensions) {
         return Wrong(field,
@@ -213,7 +207,7 @@ class RequestReader {
   }
 
   absl::Status ReadParameters(const std::string& field, Parameters* parameters) {
-    SRU_RETURN_UNLESS_OK(EnterObject(field));
+    SRU_RETURN_UNLESS_OK(Enter(field, Kind::kObject));
     absl::string_view key;
     while (reader_.NextKey(&key)) {
       if (++parameters_ > HttpInferRequest::kMaxParameters) {
@@ -328,16 +322,14 @@ class RequestReader {
       if (!input->parameters().empty()) return absl::OkStatus();
       return Missing(tensor, "data");
     }
-    const std::optional<TensorType> type = ParseTensorType(input->datatype());
-    if (!type.has_value()) {
+    const TensorType* const type = FindTensorType(input->datatype());
+    if (type == nullptr) {
       return Wrong(tensor + ": datatype", absl::StrCat("one of ", TensorTypeNames()),
                    Quoted(input->datatype()));
     }
-    if (!memory_.Grow(static_cast<int64_t>(values * ElementBytes(*type) + string_bytes))) {
-      return memory_.NoMemory();
-    }
-    bytes->data.reserve(values * ElementBytes(*type) +
-                        (*type == TensorType::kBytes ? string_bytes : 0));
+    const size_t most = TensorBytesBound(*type, values, string_bytes);
+    if (!memory_.Grow(static_cast<int64_t>(most))) return memory_.NoMemory();
+    bytes->data.reserve(most);
     return ReadTensorData(data, *type, shape, tensor, &bytes->data);
   }
 

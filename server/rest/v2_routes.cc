@@ -8,8 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
@@ -17,25 +17,20 @@
 #include "server/rest/json_message.h"
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
-#include "server/rest/v2_request.h"
-#include "server/rest/v2_response.h"
+#include "server/rest/v2_infer.h"
 
 namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-using CallPointer = std::shared_ptr<RestCall>;
 
 constexpr char kModel[] = "name";
 constexpr char kVersion[] = "version";
-
-std::string MethodPath(absl::string_view method) {
-  return absl::StrCat("/inference.GRPCInferenceService/", method);
-}
+constexpr char kModelInfer[] = "/inference.GRPCInferenceService/ModelInfer";
 
 // 64-bit integers are numbers there.
-void ReplyMessage(const CallPointer& call, const google::protobuf::Message& message,
+void ReplyMessage(const SharedCall& call, const google::protobuf::Message& message,
                   int status = 200) {
   std::string json;
   const absl::Status good = WriteJsonMessage(message, JsonFields::kPlain, &call->memory(), &json);
@@ -43,27 +38,27 @@ void ReplyMessage(const CallPointer& call, const google::protobuf::Message& mess
 }
 
 template <typename Response>
-void Reply(const CallPointer& call, const Response& response) {
+void Reply(const SharedCall& call, const Response& response) {
   ReplyMessage(call, response);
 }
-void Reply(const CallPointer& call, const inference::ModelConfigResponse& response) {
+void Reply(const SharedCall& call, const inference::ModelConfigResponse& response) {
   ReplyMessage(call, response.config());
 }
 // The answer of a probe may be false.
-void Reply(const CallPointer& call, const inference::ServerLiveResponse& response) {
+void Reply(const SharedCall& call, const inference::ServerLiveResponse& response) {
   ReplyMessage(call, response, response.live() ? 200 : 503);
 }
-void Reply(const CallPointer& call, const inference::ServerReadyResponse& response) {
+void Reply(const SharedCall& call, const inference::ServerReadyResponse& response) {
   ReplyMessage(call, response, response.ready() ? 200 : 503);
 }
-void Reply(const CallPointer& call, const inference::ModelReadyResponse& response) {
+void Reply(const SharedCall& call, const inference::ModelReadyResponse& response) {
   const ordered_json answer = {{"name", call->parameter(kModel)}, {"ready", response.ready()}};
   call->Reply(JsonResponse(JsonText(answer), response.ready() ? 200 : 503));
 }
 
 // Asks the method of this request about what the path names.
 template <typename Request, typename Response>
-void Ask(const CallPointer& call) {
+void Ask(const SharedCall& call) {
   Request request;
   for (const char* const name : {kModel, kVersion}) {
     const google::protobuf::FieldDescriptor* const field =
@@ -71,16 +66,15 @@ void Ask(const CallPointer& call) {
     if (field == nullptr) continue;
     request.GetReflection()->SetString(&request, field, call->parameter(name));
   }
-  AskMethod<Response>(call, MethodPath(absl::StripSuffix(Request::descriptor()->name(), "Request")),
-                      request, [call](const Response& response) { Reply(call, response); });
+  AskMethod<Response>(call, request, [call](const Response& response) { Reply(call, response); });
 }
 
-void ModelInfer(const CallPointer& call) {
+void ModelInfer(const SharedCall& call) {
   absl::StatusOr<HttpInferRequest> request = ParseHttpInferRequest(
       std::move(call->body()), call->request().header("inference-header-content-length"),
       call->parameter(kModel), call->parameter(kVersion), &call->memory());
   if (!request.ok()) return call->Fail({request.status()});
-  call->Unary(MethodPath("ModelInfer"), request->message,  // a copy shares the bytes
+  call->Unary(kModelInfer, request->message,  // a copy shares the bytes
               [call, outputs = std::move(request->outputs)](calls::LocalAnswer answer) {
                 if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
                 MemoryHold& memory = call->memory();
@@ -98,60 +92,44 @@ void ModelInfer(const CallPointer& call) {
               });
 }
 
-void RefuseRepository(const CallPointer& call) {
-  call->Fail(
-      {absl::UnimplementedError("the repository of models is not managed over HTTP: call "
-                                "RepositoryIndex, RepositoryModelLoad or "
-                                "RepositoryModelUnload of inference.GRPCInferenceService over gRPC "
-                                "on the admin port (--admin_listen), "
-                                "or `sru_client admin`")});
+void RefuseRepository(const SharedCall& call) {
+  call->Fail(absl::UnimplementedError(
+      "the repository of models is not managed over HTTP: call RepositoryIndex, "
+      "RepositoryModelLoad or RepositoryModelUnload of inference.GRPCInferenceService over gRPC on "
+      "the admin port (--admin_listen), or `sru_client admin`"));
 }
 
 json Answer(const std::string& description, const std::string& schema) {
   return JsonAnswer(description, SchemaReference(schema));
 }
 
-// An identifier that no other operation has: "v2_models_name_infer_get".
-std::string V2OperationId(const Route& route) {
-  std::string id;
-  for (const char c : route.path) {
-    if (absl::ascii_isalnum(c)) {
-      id.push_back(c);
-    } else if (c == '/' && !id.empty()) {
-      id.push_back('_');
-    }
-  }
-  return absl::StrCat(id, "_", absl::AsciiStrToLower(route.method));
-}
-
-// What the Operation Objects have in common.
-json Operation(const Route& route, const std::string& summary) {
-  json operation = {{"tags", {"Open Inference Protocol"}},
-                    {"summary", summary},
-                    {"operationId", V2OperationId(route)},
-                    {"responses", {{"default", Answer("An error.", "V2Error")}}}};
-  for (const auto& [name, meaning] :
-       {std::pair{kModel, "Of a model."}, std::pair{kVersion, "A positive number in decimal."}}) {
-    if (!absl::StrContains(route.path, absl::StrCat("{", name, "}"))) continue;
-    operation["parameters"].push_back({{"name", name},
-                                       {"in", "path"},
-                                       {"required", true},
-                                       {"description", meaning},
-                                       {"schema", {{"type", "string"}}}});
-  }
-  return operation;
-}
-
-Route MakeRoute(const char* method, const std::string& path, void (*handle)(const CallPointer&)) {
+// `operation`: what the Operation Object has besides what all have in common.
+Route MakeRoute(const char* method, const std::string& path, void (*handle)(const SharedCall&),
+                const char* summary, json operation) {
   Route route(AnswerMemory::kTensors, method, path, ErrorForm::kOpenInference);
   route.handle = handle;
+  operation["tags"] = json::array({"Open Inference Protocol"});
+  operation["summary"] = summary;
+  // An identifier that no other operation has: "v2_models_name_infer_get".
+  operation["operationId"] =
+      absl::StrCat(absl::StrReplaceAll(path.substr(1), {{"/", "_"}, {"{", ""}, {"}", ""}}), "_",
+                   absl::AsciiStrToLower(method));
+  operation["responses"]["default"] = Answer("An error.", "V2Error");
+  json parameters = json::array();
+  for (const char* const name : {kModel, kVersion}) {
+    if (!absl::StrContains(path, absl::StrCat("{", name, "}"))) continue;
+    parameters.push_back(OpenApiPart("v2_parameters").at(name));
+  }
+  for (json& own : operation["parameters"]) parameters.push_back(std::move(own));
+  operation["parameters"] = std::move(parameters);
+  route.openapi = [operation = std::move(operation)] { return operation; };
   return route;
 }
 
 // A GET whose answer is a message.
 struct Query {
   const char* path;
-  void (*handle)(const CallPointer&);
+  void (*handle)(const SharedCall&);
   const char* summary;
   const char* schema;     // the name of the answer's
   bool is_probe = false;  // the answer may be false, with 503
@@ -176,36 +154,11 @@ constexpr Query kModelQueries[] = {
      "What the model has done since it was loaded.", "V2Statistics"}};
 
 Route QueryRoute(const std::string& model, const Query& query) {
-  Route route = MakeRoute("GET", model + query.path, query.handle);
-  route.is_probe = query.is_probe;
-  json operation = Operation(route, query.summary);
-  json& answers = operation["responses"];
-  answers["200"] = Answer(query.is_probe ? "It is so." : "The answer.", query.schema);
+  json answers = {{"200", Answer(query.is_probe ? "It is so." : "The answer.", query.schema)}};
   if (query.is_probe) answers["503"] = Answer("It is not so.", query.schema);
-  route.openapi = [operation = std::move(operation)] { return operation; };
-  return route;
-}
-
-Route InferRoute(const std::string& path) {
-  Route route = MakeRoute("POST", path, ModelInfer);
-  route.content_types = {"application/json", "application/octet-stream"};
-  route.calls = calls::MethodId::kModelInfer;
-  json operation = Operation(route, "Computes a batch of sequences.");
-  json infer = OpenApiPart("infer");
-  operation["parameters"].push_back(std::move(infer["parameter"]));
-  operation["requestBody"] = std::move(infer["requestBody"]);
-  operation["responses"]["200"] = std::move(infer["answer"]);
-  route.openapi = [operation = std::move(operation)] { return operation; };
-  return route;
-}
-
-Route RefusedRoute(const std::string& path) {
-  Route route = MakeRoute("POST", path, RefuseRepository);
-  route.content_types.clear();  // whatever the body is
-  json operation = Operation(route, "Refused: models are managed over gRPC, on the admin port.");
-  operation["deprecated"] = true;
-  operation["responses"]["501"] = Answer("Always.", "V2Error");
-  route.openapi = [operation = std::move(operation)] { return operation; };
+  Route route = MakeRoute("GET", model + query.path, query.handle, query.summary,
+                          {{"responses", std::move(answers)}});
+  route.is_probe = query.is_probe;
   return route;
 }
 
@@ -217,11 +170,19 @@ RouteGroup OpenInferenceRoutes() {
   for (const Query& query : kServerQueries) routes.push_back(QueryRoute("", query));
   for (const std::string model : {"/v2/models/{name}", "/v2/models/{name}/versions/{version}"}) {
     for (const Query& query : kModelQueries) routes.push_back(QueryRoute(model, query));
-    routes.push_back(InferRoute(model + "/infer"));
+    Route infer = MakeRoute("POST", model + "/infer", ModelInfer, "Computes a batch of sequences.",
+                            OpenApiPart("infer"));
+    infer.content_types = {"application/json", "application/octet-stream"};
+    infer.calls = calls::MethodId::kModelInfer;
+    routes.push_back(std::move(infer));
   }
   for (const char* path : {"/v2/repository/index", "/v2/repository/models/{name}/load",
                            "/v2/repository/models/{name}/unload"}) {
-    routes.push_back(RefusedRoute(path));
+    Route refused = MakeRoute(
+        "POST", path, RefuseRepository, "Refused: models are managed over gRPC, on the admin port.",
+        {{"deprecated", true}, {"responses", {{"501", Answer("Always.", "V2Error")}}}});
+    refused.content_types.clear();  // whatever the body is
+    routes.push_back(std::move(refused));
   }
   group.schemas = [] { return OpenApiPart("v2_schemas"); };
   return group;

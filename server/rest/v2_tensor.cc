@@ -14,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/utf8.h"
-#include "server/rest/json_body.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_reader.h"
 
@@ -23,26 +22,26 @@
 #endif
 
 namespace sru::server::rest {
+
+class DataReader;
+
+struct TensorType {
+  absl::string_view name;
+  size_t bytes;  // of an element; for BYTES those of its length
+  size_t json_bytes =
+      0;  // most characters of an element, with its comma; 0: it has no form in JSON
+  // These read the next value from JSON, and write the value of these bytes as JSON.
+  absl::Status (DataReader::*read)(size_t index) = nullptr;
+  void (*append)(absl::string_view bytes, std::string* json) = nullptr;
+  bool is_text = false;  // the bytes of an element follow its length
+};
+
 namespace {
 
 using Kind = JsonReader::Kind;
 
 constexpr size_t kMaxElements = size_t{1} << 40;  // beyond what any message holds
 constexpr size_t kDigitsShown = 40;
-
-class DataReader;
-
-struct TypeEntry {
-  absl::string_view name;
-  size_t bytes;
-  size_t json_bytes;  // most characters of an element, with its comma; 0: it has no form in JSON
-  // Only types of numbers have these two functions: one reads the next value from JSON, the other
-  // writes the value of these bytes as JSON.
-  absl::Status (DataReader::*read)(size_t index) = nullptr;
-  void (*append)(const char* bytes, std::string* json) = nullptr;
-};
-
-const TypeEntry& EntryOf(TensorType type);
 
 template <typename T>
 void AppendBytes(T value, std::string* raw) {
@@ -84,10 +83,12 @@ std::string Expected() {
   }
 }
 
+}  // namespace
+
 // Reads one tensor's array.
 class DataReader {
  public:
-  DataReader(absl::string_view json, TensorType type, const std::vector<int64_t>& shape,
+  DataReader(absl::string_view json, const TensorType& type, const std::vector<int64_t>& shape,
              size_t count, absl::string_view tensor, std::string* raw)
       : reader_(json),
         type_(type),
@@ -98,7 +99,7 @@ class DataReader {
 
   absl::Status Read() {
     if (reader_.Next() == Kind::kArray) return ReadLevel(0);
-    return Error("", absl::StrCat("an array of ", TensorTypeName(type_)));
+    return Error("", absl::StrCat("an array of ", type_.name));
   }
 
   template <typename T>
@@ -119,13 +120,30 @@ class DataReader {
         return ValueError(index, Expected<T>(), found);
       }
     } else {
-      if (kind != Kind::kNumber) return ValueError(index, Expected<T>());
+      if (kind != Kind::kNumber) return ValueError(index, Expected<T>(), reader_.Found());
       if (!reader_.ReadNumber(&text)) return reader_.status();
       if (!ParseNumber(text, &value)) {
         return ValueError(index, Expected<T>(), absl::StrCat(text.substr(0, kDigitsShown)));
       }
     }
     AppendBytes(value, &raw_);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadBool(size_t index) {
+    bool value = false;
+    if (reader_.Next() != Kind::kBool) return ValueError(index, "true or false", reader_.Found());
+    if (!reader_.ReadBool(&value)) return reader_.status();
+    raw_.push_back(value ? 1 : 0);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadText(size_t index) {
+    absl::string_view value;
+    if (reader_.Next() != Kind::kString) return ValueError(index, "a string", reader_.Found());
+    if (!reader_.ReadString(&scratch_, &value)) return reader_.status();
+    AppendBytes(static_cast<uint32_t>(value.size()), &raw_);
+    raw_.append(value.data(), value.size());
     return absl::OkStatus();
   }
 
@@ -148,7 +166,7 @@ class DataReader {
         return Error(absl::StrCat("[", index_, "]"),
                      absl::StrCat("an array of dimension ", level + 1, " as before"));
       }
-      SRU_RETURN_UNLESS_OK(is_last ? ReadValue() : ReadLevel(level + 1));
+      SRU_RETURN_UNLESS_OK(is_last ? (this->*type_.read)(index_++) : ReadLevel(level + 1));
     }
     if (!reader_.ok()) return reader_.status();
     const int64_t expected = is_nested_ ? shape_[level] : count_;
@@ -162,39 +180,13 @@ class DataReader {
                            level, " of the shape ", shape, ", found one of ", values);
   }
 
-  absl::Status ReadValue() {
-    const size_t index = index_++;
-    switch (type_) {
-      case TensorType::kBool: {
-        bool value = false;
-        if (reader_.Next() != Kind::kBool) return ValueError(index, "true or false");
-        if (!reader_.ReadBool(&value)) return reader_.status();
-        raw_.push_back(value ? 1 : 0);
-        return absl::OkStatus();
-      }
-      case TensorType::kBytes: {
-        absl::string_view value;
-        if (reader_.Next() != Kind::kString) return ValueError(index, "a string");
-        if (!reader_.ReadString(&scratch_, &value)) return reader_.status();
-        AppendBytes(static_cast<uint32_t>(value.size()), &raw_);
-        raw_.append(value.data(), value.size());
-        return absl::OkStatus();
-      }
-      default:
-        return (this->*EntryOf(type_).read)(index);
-    }
-  }
-
   absl::Status ValueError(size_t index, absl::string_view expected, absl::string_view found) {
-    return InvalidArgument(tensor_, ": data[", index, "]: expected ", expected, " (",
-                           TensorTypeName(type_), "), found ", found);
-  }
-  absl::Status ValueError(size_t index, absl::string_view expected) {
-    return ValueError(index, expected, reader_.Found());
+    return InvalidArgument(tensor_, ": data[", index, "]: expected ", expected, " (", type_.name,
+                           "), found ", found);
   }
 
   JsonReader reader_;
-  const TensorType type_;
+  const TensorType& type_;
   const std::vector<int64_t>& shape_;
   const int64_t count_;
   const absl::string_view tensor_;
@@ -204,6 +196,8 @@ class DataReader {
   size_t index_ = 0;  // of the next value
 };
 
+namespace {
+
 template <typename T>
 T ReadBytes(const char* bytes) {
   T value;
@@ -212,8 +206,8 @@ T ReadBytes(const char* bytes) {
 }
 
 template <typename T>
-void AppendNumber(const char* bytes, std::string* json) {
-  const T value = ReadBytes<T>(bytes);
+void AppendNumber(absl::string_view bytes, std::string* json) {
+  const T value = ReadBytes<T>(bytes.data());
   char digits[32];
   if constexpr (std::is_floating_point_v<T>) {
     if (!std::isfinite(value)) {
@@ -237,14 +231,21 @@ void AppendNumber(const char* bytes, std::string* json) {
   json->append(digits, static_cast<size_t>(result.ptr - digits));
 }
 
+void AppendBool(absl::string_view bytes, std::string* json) {
+  json->append(bytes[0] != 0 ? "true" : "false");
+}
+
+void AppendText(absl::string_view bytes, std::string* json) {
+  AppendJsonString(bytes.substr(sizeof(uint32_t)), json);
+}
+
 template <typename T>
-constexpr TypeEntry Numbers(absl::string_view name, size_t json_bytes) {
+constexpr TensorType Numbers(absl::string_view name, size_t json_bytes) {
   return {name, sizeof(T), json_bytes, &DataReader::ReadNumber<T>, &AppendNumber<T>};
 }
 
-// In the order of TensorType.
-constexpr TypeEntry kTypes[] = {
-    {"BOOL", 1, 6},
+constexpr TensorType kTypes[] = {
+    {"BOOL", 1, 6, &DataReader::ReadBool, &AppendBool},
     Numbers<uint8_t>("UINT8", 4),
     Numbers<uint16_t>("UINT16", 6),
     Numbers<uint32_t>("UINT32", 11),
@@ -253,14 +254,12 @@ constexpr TypeEntry kTypes[] = {
     Numbers<int16_t>("INT16", 7),
     Numbers<int32_t>("INT32", 12),
     Numbers<int64_t>("INT64", 21),
-    {"FP16", 2, 0},
+    {"FP16", 2},
     Numbers<float>("FP32", 25),
     Numbers<double>("FP64", 25),
-    {"BF16", 2, 0},
-    {"BYTES", 4, 3},
+    {"BF16", 2},
+    {"BYTES", sizeof(uint32_t), 3, &DataReader::ReadText, &AppendText, /*is_text=*/true},
 };
-
-const TypeEntry& EntryOf(TensorType type) { return kTypes[static_cast<size_t>(type)]; }
 
 absl::Status CheckStrings(absl::string_view raw, size_t count, absl::string_view tensor) {
   for (size_t i = 0; i < count; ++i) {
@@ -285,28 +284,26 @@ absl::Status CheckStrings(absl::string_view raw, size_t count, absl::string_view
 
 }  // namespace
 
-std::optional<TensorType> ParseTensorType(absl::string_view name) {
-  for (size_t i = 0; i < std::size(kTypes); ++i) {
-    if (kTypes[i].name == name) return static_cast<TensorType>(i);
-  }
-  return std::nullopt;
+const TensorType* FindTensorType(absl::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kTypes), std::end(kTypes),
+                   [name](const TensorType& one) { return one.name == name; });
+  return found == std::end(kTypes) ? nullptr : found;
 }
 
-absl::string_view TensorTypeName(TensorType type) { return EntryOf(type).name; }
-
 std::string TensorTypeNames() {
-  return absl::StrJoin(kTypes, ", ", [](std::string* out, const TypeEntry& entry) {
-    absl::StrAppend(out, entry.name);
+  return absl::StrJoin(kTypes, ", ", [](std::string* out, const TensorType& type) {
+    absl::StrAppend(out, type.name);
   });
 }
 
-size_t ElementBytes(TensorType type) { return EntryOf(type).bytes; }
-bool HasJsonForm(TensorType type) { return EntryOf(type).json_bytes > 0; }
+size_t TensorBytesBound(const TensorType& type, size_t count, size_t string_bytes) {
+  return count * type.bytes + (type.is_text ? string_bytes : 0);
+}
 
-size_t JsonBytesBound(size_t raw_bytes, TensorType type, size_t count) {
+size_t JsonBytesBound(size_t raw_bytes, const TensorType& type, size_t count) {
   // A byte of a string takes at most six characters, \u0001.
-  const size_t strings = type == TensorType::kBytes ? 6 * raw_bytes : 0;
-  return 2 + strings + count * EntryOf(type).json_bytes;
+  return 2 + (type.is_text ? 6 * raw_bytes : 0) + count * type.json_bytes;
 }
 
 absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t limit,
@@ -329,48 +326,38 @@ absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t l
   return count;
 }
 
-absl::Status ReadTensorData(absl::string_view json, TensorType type,
+absl::Status ReadTensorData(absl::string_view json, const TensorType& type,
                             const std::vector<int64_t>& shape, absl::string_view tensor,
                             std::string* raw) {
   const absl::StatusOr<size_t> count = CountElements(shape, kMaxElements, tensor);
   if (!count.ok()) return count.status();
-  if (!HasJsonForm(type)) {
-    return InvalidArgument(tensor, ": ", TensorTypeName(type),
-                           " has no form in JSON: send it as binary data");
+  if (type.json_bytes == 0) {
+    return InvalidArgument(tensor, ": ", type.name, " has no form in JSON: send it as binary data");
   }
   return DataReader(json, type, shape, *count, tensor, raw).Read();
 }
 
-absl::Status CheckTensorData(absl::string_view raw, TensorType type, size_t count,
+absl::Status CheckTensorData(absl::string_view raw, const TensorType& type, size_t count,
                              absl::string_view tensor) {
-  if (!HasJsonForm(type)) {
-    return InvalidArgument(tensor, ": ", TensorTypeName(type),
+  if (type.json_bytes == 0) {
+    return InvalidArgument(tensor, ": ", type.name,
                            " has no form in JSON: ask for it with the parameter binary_data");
   }
-  if (type == TensorType::kBytes) return CheckStrings(raw, count, tensor);
-  const size_t bytes = ElementBytes(type);
+  if (type.is_text) return CheckStrings(raw, count, tensor);
+  const size_t bytes = type.bytes;
   if (raw.size() / bytes == count && raw.size() % bytes == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(tensor, ": expected ", count, " elements of ", bytes,
                                           " bytes, found ", raw.size(), " bytes"));
 }
 
-absl::string_view AppendTensorPart(absl::string_view raw, TensorType type, bool is_first,
-                                   size_t most, std::string* json) {
+absl::string_view AppendTensorPart(absl::string_view raw, const TensorType& type, size_t most,
+                                   std::string* json) {
   const size_t begin = json->size();
   while (!raw.empty() && json->size() - begin < most) {
-    if (!is_first) json->push_back(',');
-    is_first = false;
-    size_t bytes = ElementBytes(type);
-    if (type == TensorType::kBytes) {
-      const size_t size = ReadBytes<uint32_t>(raw.data());
-      AppendJsonString(raw.substr(bytes, size), json);
-      bytes += size;
-    } else if (type == TensorType::kBool) {
-      json->append(raw[0] != 0 ? "true" : "false");
-    } else {
-      EntryOf(type).append(raw.data(), json);
-    }
+    const size_t bytes = type.bytes + (type.is_text ? ReadBytes<uint32_t>(raw.data()) : 0);
+    type.append(raw.substr(0, bytes), json);
     raw.remove_prefix(bytes);
+    if (!raw.empty()) json->push_back(',');
   }
   return raw;
 }

@@ -19,7 +19,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,32 +28,14 @@
 
 namespace sru::server::rest {
 
-enum class TensorType {
-  kBool,
-  kUint8,
-  kUint16,
-  kUint32,
-  kUint64,
-  kInt8,
-  kInt16,
-  kInt32,
-  kInt64,
-  kFp16,
-  kFp32,
-  kFp64,
-  kBf16,
-  kBytes
-};
+struct TensorType;
 
-// As the protocol writes it: "FP32".
-std::optional<TensorType> ParseTensorType(absl::string_view name);
-absl::string_view TensorTypeName(TensorType type);
+// As the protocol writes it: "FP32". Null if there is none of this name.
+const TensorType* FindTensorType(absl::string_view name);
 // "BOOL, UINT8, ...".
 std::string TensorTypeNames();
-// Bytes of an element; for BYTES those of its length.
-size_t ElementBytes(TensorType type);
-// Whether the type has a form in JSON.
-bool HasJsonForm(TensorType type);
+// The most bytes of so many values that stand in JSON; `string_bytes`: of its strings.
+size_t TensorBytesBound(const TensorType& type, size_t count, size_t string_bytes);
 
 // The number of elements; `limit` or more is an error, as is a negative size. `tensor` as errors
 // name it: "input 'text'".
@@ -63,20 +44,20 @@ absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t l
 
 // Reads an array of values, flat or nested as the shape says, and appends their bytes to `*raw`.
 // `json` is the array alone and valid JSON. It must have as many values as the shape.
-absl::Status ReadTensorData(absl::string_view json, TensorType type,
+absl::Status ReadTensorData(absl::string_view json, const TensorType& type,
                             const std::vector<int64_t>& shape, absl::string_view tensor,
                             std::string* raw);
 
 // The `count` values that `raw` has, as a flat array. CheckTensorData() says what is wrong with it.
 // AppendTensorPart() writes it without brackets, from the first value of `raw` on until it takes
-// `most` bytes, and returns what is left of `raw`. `is_first`: no value has been appended yet.
-absl::Status CheckTensorData(absl::string_view raw, TensorType type, size_t count,
+// `most` bytes, and returns what is left of `raw`.
+absl::Status CheckTensorData(absl::string_view raw, const TensorType& type, size_t count,
                              absl::string_view tensor);
-absl::string_view AppendTensorPart(absl::string_view raw, TensorType type, bool is_first,
-                                   size_t most, std::string* json);
+absl::string_view AppendTensorPart(absl::string_view raw, const TensorType& type, size_t most,
+                                   std::string* json);
 
 // The most bytes that the array takes, with its brackets.
-size_t JsonBytesBound(size_t raw_bytes, TensorType type, size_t count);
+size_t JsonBytesBound(size_t raw_bytes, const TensorType& type, size_t count);
 
 }  // namespace sru::server::rest
 

@@ -13,7 +13,6 @@
 #include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/grpc_text.h"
-#include "server/calls/status_details.h"
 #include "server/rest/packed_body.h"
 #include "server/rest/route.h"
 
@@ -66,18 +65,38 @@ std::string GrpcWebTrailers(const RestError& error) {
   return lines;
 }
 
+// Reads the protocol's deadline; infinite without one.
+absl::StatusOr<absl::Duration> WebTimeout(ErrorForm form, const http::PageRequest& request) {
+  const char* const name = IsGrpcWeb(form) ? "grpc-timeout" : "connect-timeout-ms";
+  const std::string* const text = request.headers.Find(name);
+  if (text == nullptr) return absl::InfiniteDuration();
+  absl::Duration timeout = absl::InfiniteDuration();
+  if (IsGrpcWeb(form)) {
+    timeout = calls::ParseGrpcTimeout(*text);
+  } else {
+    int64_t milliseconds = 0;
+    const bool are_digits = std::all_of(text->begin(), text->end(), absl::ascii_isdigit);
+    if (are_digits && text->size() <= kMostTimeoutDigits &&
+        absl::SimpleAtoi(*text, &milliseconds)) {
+      timeout = absl::Milliseconds(milliseconds);
+    }
+  }
+  if (timeout != absl::InfiniteDuration()) return timeout;
+  return InvalidArgument(name, ": expected ",
+                         IsGrpcWeb(form) ? "1 to 8 digits and one of H, M, S, m, u, n"
+                                         : "milliseconds in 1 to 10 digits",
+                         ", found '", text->substr(0, 32), "'");
+}
+
 }  // namespace
 
 std::vector<std::string> WebContentTypes(const calls::Method& method) {
-  const bool is_unary = method.kind == calls::MethodKind::kUnary;
-  std::vector<std::string> types;
-  if (method.request != nullptr) {
-    types.emplace_back(is_unary ? kJsonContentType : "application/connect+json");
-  }
-  types.emplace_back(is_unary ? kProtoContentType : "application/connect+proto");
-  for (const char* const type : {kGrpcWebType, kGrpcWebTextType}) {
-    types.emplace_back(type);
-    types.push_back(absl::StrCat(type, "+proto"));
+  const std::string connect =
+      method.kind == calls::MethodKind::kUnary ? "application/" : "application/connect+";
+  std::vector<std::string> types = {connect + "proto"};
+  if (method.request != nullptr) types.insert(types.begin(), connect + "json");
+  for (const std::string type : {kGrpcWebType, kGrpcWebTextType}) {
+    types.insert(types.end(), {type, type + "+proto"});
   }
   return types;
 }
@@ -100,7 +119,7 @@ CallForm WebFormOf(const http::PageRequest& request) {
   return form;
 }
 
-absl::Status CheckWebHeaders(ErrorForm form, const http::PageRequest& request) {
+absl::StatusOr<absl::Duration> ReadWebHeaders(ErrorForm form, const http::PageRequest& request) {
   if (absl::Status status = CheckBodyEncoding(request); !status.ok()) {
     return absl::UnimplementedError(status.message());
   }
@@ -115,29 +134,7 @@ absl::Status CheckWebHeaders(ErrorForm form, const http::PageRequest& request) {
     return InvalidArgument("Connect-Protocol-Version: expected 1, found '", version->substr(0, 32),
                            "'");
   }
-  return WebTimeout(form, request).status();
-}
-
-absl::StatusOr<absl::Duration> WebTimeout(ErrorForm form, const http::PageRequest& request) {
-  const char* const name = IsGrpcWeb(form) ? "grpc-timeout" : "connect-timeout-ms";
-  const std::string* const text = request.headers.Find(name);
-  if (text == nullptr) return absl::InfiniteDuration();
-  absl::Duration timeout = absl::InfiniteDuration();
-  if (IsGrpcWeb(form)) {
-    timeout = calls::ParseGrpcTimeout(*text);
-  } else {
-    int64_t milliseconds = 0;
-    const bool are_digits = std::all_of(text->begin(), text->end(), absl::ascii_isdigit);
-    if (are_digits && text->size() <= kMostTimeoutDigits &&
-        absl::SimpleAtoi(*text, &milliseconds)) {
-      timeout = absl::Milliseconds(milliseconds);
-    }
-  }
-  if (timeout != absl::InfiniteDuration()) return timeout;
-  return InvalidArgument(name, ": expected ",
-                         IsGrpcWeb(form) ? "1 to 8 digits and one of H, M, S, m, u, n"
-                                         : "milliseconds in 1 to 10 digits",
-                         ", found '", text->substr(0, 32), "'");
+  return WebTimeout(form, request);
 }
 
 absl::StatusOr<std::string> DecodeBase64Pieces(absl::string_view text) {

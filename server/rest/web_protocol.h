@@ -44,10 +44,9 @@ std::vector<std::string> WebContentTypes(const calls::Method& method);
 // form of gRPC-Web.
 CallForm WebFormOf(const http::PageRequest& request);
 
-// Checks the headers of the protocol. kUnimplemented: the body is packed.
-absl::Status CheckWebHeaders(ErrorForm form, const http::PageRequest& request);
-// Reads the protocol's deadline; infinite without one. kInvalidArgument: it is malformed.
-absl::StatusOr<absl::Duration> WebTimeout(ErrorForm form, const http::PageRequest& request);
+// Checks the headers of the protocol, and returns the deadline that they ask for; infinite without
+// one. kUnimplemented: the body is packed; kInvalidArgument: a header is malformed.
+absl::StatusOr<absl::Duration> ReadWebHeaders(ErrorForm form, const http::PageRequest& request);
 
 // Decodes base64 that may consist of several pieces, each with padding of its own.
 // kInvalidArgument: it is no base64.

@@ -63,7 +63,7 @@ TEST(WebProtocolTest, AMethodTakesTheTypesOfItsKind) {
 
 TEST(WebProtocolTest, TimeoutsAreReadStrictly) {
   const auto connect = [](const std::string& text) {
-    return WebTimeout(ErrorForm::kConnect, With("connect-timeout-ms", text));
+    return ReadWebHeaders(ErrorForm::kConnect, With("connect-timeout-ms", text));
   };
   EXPECT_EQ(*connect("1500"), absl::Milliseconds(1500));
   EXPECT_EQ(*connect("9999999999"), absl::Milliseconds(9999999999));
@@ -72,20 +72,21 @@ TEST(WebProtocolTest, TimeoutsAreReadStrictly) {
     EXPECT_EQ(connect(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
   }
   const auto grpc_web = [](const std::string& text) {
-    return WebTimeout(ErrorForm::kGrpcWebText, With("grpc-timeout", text));
+    return ReadWebHeaders(ErrorForm::kGrpcWebText, With("grpc-timeout", text));
   };
   EXPECT_EQ(*grpc_web("250m"), absl::Milliseconds(250));
   for (const char* wrong : {"", "5", "m", "123456789m", "5x"}) {
     EXPECT_EQ(grpc_web(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
   }
-  EXPECT_EQ(*WebTimeout(ErrorForm::kConnect, {}), absl::InfiniteDuration());
+  EXPECT_EQ(*ReadWebHeaders(ErrorForm::kConnect, {}), absl::InfiniteDuration());
   // The header of the other protocol does not count.
-  EXPECT_EQ(*WebTimeout(ErrorForm::kConnect, With("grpc-timeout", "5x")), absl::InfiniteDuration());
+  EXPECT_EQ(*ReadWebHeaders(ErrorForm::kConnect, With("grpc-timeout", "5x")),
+            absl::InfiniteDuration());
 }
 
 TEST(WebProtocolTest, HeadersOfAnotherVersionOrEncodingAreRefused) {
   const auto check = [](ErrorForm form, const std::string& name, const std::string& value) {
-    return CheckWebHeaders(form, With(name, value)).code();
+    return ReadWebHeaders(form, With(name, value)).status().code();
   };
   constexpr auto kOk = absl::StatusCode::kOk;
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;

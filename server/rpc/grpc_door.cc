@@ -21,7 +21,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "server/base/clock.h"
-#include "server/calls/status_details.h"
+#include "server/calls/grpc_text.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/transport/listening_sockets.h"
 #include "server/transport/tls_certificates.h"

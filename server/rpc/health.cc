@@ -89,13 +89,11 @@ class Health::WatchCall final : public calls::CallHandler,
     if (!service.ok()) return exchange_.Finish(HealthEnd(service.status()));
     {
       MutexLock lock(&health_.mutex_);
-      const int same = health_.watches_of_[address_]++;
-      is_listed_ =
-          health_.watches_.size() < static_cast<size_t>(kMaxWatches) && same < kMaxWatchesOfAddress;
+      is_listed_ = health_.watches_.size() < kMaxWatches &&
+                   health_.addresses_.count(address_) < kMaxWatchesOfAddress;
       if (is_listed_) {
-        health_.watches_.emplace(*service, shared_from_this());
-      } else {
-        health_.ForgetWatchOf(address_);
+        health_.watches_.insert(self_);
+        health_.addresses_.insert(address_);
       }
     }
     if (!is_listed_) {
@@ -123,13 +121,8 @@ class Health::WatchCall final : public calls::CallHandler,
   void OnDone() override {
     if (is_listed_) {
       MutexLock lock(&health_.mutex_);
-      const auto [begin, end] = health_.watches_.equal_range(service_);
-      for (auto it = begin; it != end; ++it) {
-        if (it->second.get() != this) continue;
-        health_.watches_.erase(it);
-        health_.ForgetWatchOf(address_);
-        break;
-      }
+      health_.watches_.erase(self_);
+      health_.addresses_.erase(health_.addresses_.find(address_));
     }
     self_.reset();
   }
@@ -203,18 +196,11 @@ Health::State Health::StateOf(const std::string& service) const {
   return found->second && !shut_down_ ? State::kServing : State::kNotServing;
 }
 
-void Health::ForgetWatchOf(const std::string& address) {
-  const auto found = watches_of_.find(address);
-  if (--found->second == 0) watches_of_.erase(found);
-}
-
-void Health::Tell(const std::string* service) {
-  std::vector<std::shared_ptr<WatchCall>> told;
+void Health::Tell() {
+  std::set<std::shared_ptr<WatchCall>> told;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [name, watch] : watches_) {
-      if (service == nullptr || name == *service) told.push_back(watch);
-    }
+    told = watches_;
   }
   for (const std::shared_ptr<WatchCall>& watch : told) watch->Look();
 }
@@ -224,7 +210,7 @@ void Health::Set(const std::string& service, bool serving) {
     MutexLock lock(&mutex_);
     serving_[service] = serving;
   }
-  Tell(&service);
+  Tell();
 }
 
 void Health::Shutdown() {
@@ -232,7 +218,7 @@ void Health::Shutdown() {
     MutexLock lock(&mutex_);
     shut_down_ = true;
   }
-  Tell(nullptr);
+  Tell();
 }
 
 }  // namespace sru::server::rpc

@@ -12,13 +12,14 @@
 #ifndef SRU_SERVER_RPC_HEALTH_H_
 #define SRU_SERVER_RPC_HEALTH_H_
 
+#include <cstddef>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "server/calls/method.h"
 
@@ -27,8 +28,8 @@ namespace sru::server::rpc {
 inline constexpr char kHealthService[] = "grpc.health.v1.Health";
 
 // How many calls of Watch may be open at a time, and of one address.
-inline constexpr int kMaxWatches = 1024;
-inline constexpr int kMaxWatchesOfAddress = kMaxWatches / 4;
+inline constexpr size_t kMaxWatches = 1024;
+inline constexpr size_t kMaxWatchesOfAddress = kMaxWatches / 4;
 
 // Must outlive its calls.
 class Health {
@@ -54,16 +55,14 @@ class Health {
   enum class State : char { kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
 
   State StateOf(const std::string& service) const;
-  // A watch of that address is counted no longer.
-  void ForgetWatchOf(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Has the watches of a service, or all, look again.
-  void Tell(const std::string* service);
+  // Has the watches look again.
+  void Tell();
 
   mutable Mutex mutex_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, bool> serving_ ABSL_GUARDED_BY(mutex_);
-  std::multimap<std::string, std::shared_ptr<WatchCall>> watches_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int> watches_of_ ABSL_GUARDED_BY(mutex_);  // by address
+  std::set<std::shared_ptr<WatchCall>> watches_ ABSL_GUARDED_BY(mutex_);
+  std::multiset<std::string> addresses_ ABSL_GUARDED_BY(mutex_);  // of the watches
 };
 
 }  // namespace sru::server::rpc

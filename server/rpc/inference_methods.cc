@@ -1,7 +1,6 @@
 #include "server/rpc/inference_methods.h"
 
 #include <memory>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,8 +24,11 @@ void WriteServedModel(const lifecycle::ServedModel& served, const calls::Request
                         info);
 }
 
-Method ListModels(const calls::ServiceContext& context) {
-  return calls::LookupMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
+}  // namespace
+
+std::vector<Method> InferenceMethods(const calls::ServiceContext& context) {
+  std::vector<Method> rows = tasks::TaskMethods(context);
+  rows.push_back(calls::LookupMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
       Id::kListModels, context, [&context](const auto& /*request*/, auto* answer, auto*) {
         for (const std::shared_ptr<lifecycle::ServedModel>& served : context.registry->List()) {
           WriteServedModel(*served, context.limits, answer->add_models());
@@ -35,66 +37,47 @@ Method ListModels(const calls::ServiceContext& context) {
           calls::WriteModelStatus(model, answer->add_statuses());
         }
         return absl::OkStatus();
-      });
-}
-
-Method GetModel(const calls::ServiceContext& context) {
-  return calls::LookupMethod<v1::GetModelRequest, v1::GetModelResponse>(
+      }));
+  rows.push_back(calls::LookupMethod<v1::GetModelRequest, v1::GetModelResponse>(
       Id::kGetModel, context, [&context](const auto& request, auto* answer, auto* served) {
         SRU_ASSIGN_OR_RETURN(*served, context.registry->Find(request.model(), request.version()));
         WriteServedModel(**served, context.limits, answer->mutable_model());
         return absl::OkStatus();
-      });
-}
-
-Method LoadModel(const calls::AdminContext& context) {
-  return calls::ReplyMethod<v1::LoadModelRequest, v1::LoadModelResponse>(
-      Id::kLoadModel, *context.service,
-      [&context](const v1::LoadModelRequest& load, const calls::ReplyCall::Pointer& call) {
-        absl::Status status = calls::CheckExplicitControl(context.control);
-        if (!status.ok()) return status;
-        call->set_model(load.model());
-        context.manager->RequestLoad(
-            load.model(), [call] { return call->finished(); },
-            [call](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& statuses) {
-              if (!statuses.ok()) return call->Finish(statuses.status());
-              v1::LoadModelResponse answer;
-              for (const telemetry::ModelStatus& s : *statuses) {
-                calls::WriteModelStatus(s, answer.add_statuses());
-              }
-              call->Finish(absl::OkStatus(), &answer);
-            });
-        return absl::OkStatus();
-      });
-}
-
-Method UnloadModel(const calls::AdminContext& context) {
-  return calls::ReplyMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
-      Id::kUnloadModel, *context.service,
-      [&context](const v1::UnloadModelRequest& unload, const calls::ReplyCall::Pointer& call) {
-        SRU_RETURN_UNLESS_OK(calls::CheckExplicitControl(context.control));
-        call->set_model(unload.model());
-        context.manager->RequestUnload(
-            unload.model(), [call] { return call->finished(); },
-            [call](const absl::Status& result) {
-              const v1::UnloadModelResponse answer;
-              call->Finish(result, result.ok() ? &answer : nullptr);
-            });
-        return absl::OkStatus();
-      });
-}
-
-}  // namespace
-
-std::vector<Method> InferenceMethods(const calls::ServiceContext& context) {
-  std::vector<Method> rows = tasks::TaskMethods(context);
-  rows.push_back(ListModels(context));
-  rows.push_back(GetModel(context));
+      }));
   return rows;
 }
 
 std::vector<Method> AdminMethods(const calls::AdminContext& context) {
-  return {LoadModel(context), UnloadModel(context)};
+  using Call = calls::ReplyCall::Pointer;
+  return {calls::ReplyMethod<v1::LoadModelRequest, v1::LoadModelResponse>(
+              Id::kLoadModel, *context.service,
+              [&context](const v1::LoadModelRequest& load, const Call& call) {
+                SRU_RETURN_UNLESS_OK(context.CheckExplicitControl());
+                call->set_model(load.model());
+                context.manager->RequestLoad(
+                    load.model(), [call] { return call->finished(); },
+                    [call](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& statuses) {
+                      if (!statuses.ok()) return call->Finish(statuses.status());
+                      v1::LoadModelResponse answer;
+                      for (const telemetry::ModelStatus& s : *statuses) {
+                        calls::WriteModelStatus(s, answer.add_statuses());
+                      }
+                      call->Finish(absl::OkStatus(), &answer);
+                    });
+                return absl::OkStatus();
+              }),
+          calls::ReplyMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
+              Id::kUnloadModel, *context.service,
+              [&context](const v1::UnloadModelRequest& unload, const Call& call) {
+                SRU_RETURN_UNLESS_OK(context.CheckExplicitControl());
+                call->set_model(unload.model());
+                context.manager->RequestUnload(
+                    unload.model(), [call] { return call->finished(); },
+                    [call](const absl::Status& result) {
+                      call->Finish(result, &v1::UnloadModelResponse::default_instance());
+                    });
+                return absl::OkStatus();
+              })};
 }
 
 }  // namespace sru::server::rpc

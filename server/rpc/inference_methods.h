@@ -6,7 +6,6 @@
 
 #include <vector>
 
-#include "server/calls/kinds/admin_context.h"
 #include "server/calls/kinds/service_context.h"
 #include "server/calls/method.h"
 

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
-#include "models/text/unicode_word_tokenizer.h"
+#include "models/text/tokenizers.h"
 #include "models/text/vocabulary.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/message_cord.h"
@@ -183,7 +183,8 @@ TEST(CallEstimateTest, CoversTheTokensOfQueries) {
                      models::ReaderFeature::kLemma, models::ReaderFeature::kTf};
   auto vocabulary = models::Vocabulary::Parse("<PAD>\n<UNK>\na\n", 3, "test");
   ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
-  const models::UnicodeWordTokenizer tokenizer(*std::move(vocabulary), 1, /*lowercase=*/true);
+  const auto tokenizer =
+      models::MakeUnicodeWordTokenizer(*std::move(vocabulary), 1, /*lowercase=*/true);
   calls::RequestLimits limits;
   limits.max_sequence_tokens = limits.max_batch_tokens = 1 << 20;
   limits.max_request_tokens = 1 << 20;
@@ -205,7 +206,7 @@ TEST(CallEstimateTest, CoversTheTokensOfQueries) {
       ASSERT_TRUE(lengths.ok()) << lengths.status();
       const QueryBytes estimate = EstimateQueryBytes(*lengths, config);
       const int64_t before = allocated_bytes;
-      const auto parsed = ParseQueries(request.queries(), config, tokenizer);
+      const auto parsed = ParseQueries(request.queries(), config, *tokenizer);
       const std::vector<QueryPart> parts =
           CutQueries(request.queries(), *parsed, limits.max_batch_tokens);
       const int64_t allocated = allocated_bytes - before;

@@ -23,8 +23,8 @@
 #include "server/batching/prefix_cache.h"
 #include "server/tasks/generate/generate_sequence.h"
 #include "server/tasks/score/score_batch_runner.h"
-#include "server/tasks/score/score_task.h"
 #include "server/tasks/tasks.h"
+#include "tests/testing/engine_call.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -77,6 +77,7 @@ class PrefixReuseTest : public ::testing::Test {
     EXPECT_TRUE(kernels::CreateBackend("cpu", &backend_).ok());
     model_ = models::Model::Load(kReuseModel, "lm", 1, *backend_, {}).value();
     options_.instances = 2;
+    pool_ = batching::MakePool({2}, &clock_, &options_, /*interrupts=*/true);
     options_.batcher.max_batch_tokens = 64;
   }
 
@@ -157,11 +158,12 @@ class PrefixReuseTest : public ::testing::Test {
 
   // Only the cache holds slots when all calls have ended.
   static void ExpectNoSlotLost(const batching::Engine& engine) {
-    EXPECT_EQ(engine.state_arenas()->stats().slots, engine.prefix_stats()->states);
+    EXPECT_EQ(engine.state_stats()->slots, engine.prefix_stats()->states);
   }
 
   std::mt19937 random_{1};
   RealClock clock_;
+  std::unique_ptr<batching::WorkerPool> pool_;
   batching::EngineOptions options_;
   std::unique_ptr<kernels::Backend> backend_;
   std::shared_ptr<const models::Model> model_;
@@ -310,12 +312,12 @@ TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForScores) {
   ASSERT_GT(kept, 2);
   ASSERT_LT(kept, 100) << "the arena is not full";
 
-  kernels::WorkspaceLimits limits;
-  limits.max_tokens = 8;
-  limits.max_sequences = 2;
-  auto runner = ScoreBatchRunner::Create(model_->program(), *model_->As<models::LanguageModel>(),
-                                         limits, arena, prefixes)
-                    .value();
+  batching::RunnerPlace place;
+  place.limits.max_tokens = 8;
+  place.limits.max_sequences = 2;
+  place.arena = arena;
+  place.prefixes = prefixes;
+  const auto runner = MakeScoreRunner(*model_, place).value();
   float log_probs[2][3];
   kernels::StateArena::State final_states[2];
   ScoreTask tasks[2];

@@ -5,11 +5,9 @@
 namespace sru::server::tasks {
 
 const std::vector<Task>& AllTasks() {
-  static const auto* const kTasks = [] {
-    auto* const tasks = new std::vector<Task>;
-    for (Task (*const row)() : kRows) tasks->push_back(row());
-    return tasks;
-  }();
+  static const auto* const kTasks =
+      new std::vector<Task>{Classify(),  Encode(),   EncodeStream(), Score(),    Answer(),
+                            Translate(), Generate(), Tag(),          Tokenize(), Detokenize()};
   return *kTasks;
 }
 
@@ -38,14 +36,14 @@ std::vector<calls::Method> TaskMethods(const calls::ServiceContext& context) {
 batching::TaskRunners RunnersOf(models::Task task) {
   batching::TaskRunners row;
   for (const Task& one : AllTasks()) {
-    if (one.add_runners != nullptr && one.tasks.has(task)) one.add_runners(&row);
+    if (one.add_runners != nullptr && one.is_of(task)) one.add_runners(&row);
   }
   return row;
 }
 
 void WriteSizes(const models::Model& model, v1::ModelInfo* info) {
   for (const Task& task : AllTasks()) {
-    if (task.write_sizes == nullptr || !task.tasks.has(model.task())) continue;
+    if (task.write_sizes == nullptr || !task.is_of(model.task())) continue;
     return task.write_sizes(model, info);
   }
   const kernels::StackSpec& spec = model.spec();

@@ -4,12 +4,10 @@
 #ifndef SRU_SERVER_TASKS_TASKS_H_
 #define SRU_SERVER_TASKS_TASKS_H_
 
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "google/protobuf/message.h"
 #include "models/model.h"
@@ -21,22 +19,19 @@
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::batching {
-class BatchRunner;
-class StepRunner;
 struct TaskRunners;
 }  // namespace sru::server::batching
 
 namespace sru::server::tasks {
 
-using BatchRunnerOr = absl::StatusOr<std::unique_ptr<batching::BatchRunner>>;
-using StepRunnerOr = absl::StatusOr<std::unique_ptr<batching::StepRunner>>;
-
 struct Task {
   using Start = calls::CallHandler* (*)(calls::MethodId, const calls::ServiceContext&,
                                         calls::Exchange*, calls::MessageFormPtr);
 
+  // Whether models with that task compute it.
+  bool is_of(models::Task task) const { return calls::Describe(method).tasks.has(task); }
+
   calls::MethodId method = calls::MethodId::kClassify;
-  calls::TaskSet tasks;  // of the models that compute it
   // Default instances.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
@@ -59,11 +54,9 @@ struct Task {
 // The row of a task whose calls are of the class `Call`, which derives from calls::TaskCall or
 // looks alike.
 template <typename Call>
-Task TaskOf(calls::MethodId method, calls::TaskSet tasks,
-            open_inference::TaskTensors tensors = {}) {
+Task TaskOf(calls::MethodId method, open_inference::TaskTensors tensors = {}) {
   Task task;
   task.method = method;
-  task.tasks = tasks;
   task.request = &Call::RequestType::default_instance();
   task.response = &Call::ResponseType::default_instance();
   task.start = [](calls::MethodId id, const calls::ServiceContext& context,
@@ -88,11 +81,7 @@ Task Tag();
 Task Tokenize();
 Task Detokenize();
 
-// Where a model answers several, the first is what a ModelInfer without outputs means.
-inline constexpr Task (*kRows[])() = {Classify,  Encode,   EncodeStream, Score,    Answer,
-                                      Translate, Generate, Tag,          Tokenize, Detokenize};
-
-// All of them, in this order.
+// All of them. Where a model answers several, the first is what a ModelInfer without outputs means.
 const std::vector<Task>& AllTasks();
 
 // Their rows in the table of methods. `context` must outlive the calls.

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -51,63 +52,52 @@ const std::chrono::system_clock::time_point kProcessStart __attribute__((init_pr
     std::chrono::system_clock::now();
 
 // A metric that is read at each scrape. One function gives its series: from the server's levels
-// (one series), from a model's levels (one series per model, or one for each value of a label), or
-// all of them with their labels. A metric without series is not shown.
-class LevelMetric {
- public:
-  using OfServer = double (*)(const ServerLevels&);
-  using OfModel = double (*)(const ModelLevels&);
-  using Values = std::vector<std::pair<std::string, double>>;  // by the label's value
-  using ValuesOfModel = Values (*)(const ModelLevels&);
-  using AddAll = void (*)(const ServerLevels&, MetricFamily*);
-
-  constexpr LevelMetric(const char* name, MetricType type, const char* help, OfServer value)
-      : name_(name), type_(type), help_(help), of_server_(value) {}
-  constexpr LevelMetric(const char* name, MetricType type, const char* help, OfModel value)
-      : name_(name), type_(type), help_(help), of_model_(value) {}
-  // With "" for the label there is one value, without one, or none.
-  constexpr LevelMetric(const char* name, MetricType type, const char* help, const char* label,
-                        ValuesOfModel values)
-      : name_(name), type_(type), help_(help), label_(label), values_of_model_(values) {}
-  constexpr LevelMetric(const char* name, MetricType type, const char* help, AddAll add_all)
-      : name_(name), type_(type), help_(help), add_all_(add_all) {}
-
-  MetricFamily Read(const ServerLevels& levels) const {
-    MetricFamily family;
-    family.name = name_;
-    family.help = help_;
-    family.type = type_;
-    if (of_server_ != nullptr) Add(&family, {}, of_server_(levels));
-    if (of_model_ != nullptr) {
-      for (const ModelLevels& model : levels.models) {
-        Add(&family, LabelsOf(model), of_model_(model));
-      }
-    }
-    if (values_of_model_ != nullptr) {
-      for (const ModelLevels& model : levels.models) {
-        for (const auto& [label, value] : values_of_model_(model)) {
-          Labels labels = LabelsOf(model);
-          if (*label_ != '\0') labels.push_back({label_, label});
-          Add(&family, std::move(labels), value);
-        }
-      }
-    }
-    if (add_all_ != nullptr) add_all_(levels, &family);
-    return family;
-  }
-
- private:
-  const char* const name_;
-  const MetricType type_;
-  const char* const help_;
-  const OfServer of_server_ = nullptr;
-  const OfModel of_model_ = nullptr;
-  const char* const label_ = nullptr;
-  const ValuesOfModel values_of_model_ = nullptr;
-  const AddAll add_all_ = nullptr;
+// (one series, or none), from a model's levels (likewise for each model, or one for each value of a
+// label), or all of them with their labels. A metric without series is not shown.
+using Number = std::optional<double>;
+struct Values {
+  const char* label = "";
+  std::vector<std::pair<std::string, double>> values = {};  // by the label's value
+};
+using OfServer = Number (*)(const ServerLevels&);
+using OfModel = Number (*)(const ModelLevels&);
+using ValuesOfModel = Values (*)(const ModelLevels&);
+using AddAll = void (*)(const ServerLevels&, MetricFamily*);
+struct LevelMetric {
+  const char* name;
+  MetricType type;
+  const char* help;
+  std::variant<OfServer, OfModel, ValuesOfModel, AddAll> series;
 };
 
-using Values = LevelMetric::Values;
+MetricFamily Read(const LevelMetric& metric, const ServerLevels& levels) {
+  MetricFamily family;
+  family.name = metric.name;
+  family.help = metric.help;
+  family.type = metric.type;
+  const auto add = [&family](Labels labels, Number value) {
+    if (value.has_value()) Add(&family, std::move(labels), *value);
+  };
+  if (const auto* const of_server = std::get_if<OfServer>(&metric.series)) {
+    add({}, (*of_server)(levels));
+  } else if (const auto* const add_all = std::get_if<AddAll>(&metric.series)) {
+    (*add_all)(levels, &family);
+  } else {
+    for (const ModelLevels& model : levels.models) {
+      if (const auto* const of_model = std::get_if<OfModel>(&metric.series)) {
+        add(LabelsOf(model), (*of_model)(model));
+        continue;
+      }
+      const Values of_label = std::get<ValuesOfModel>(metric.series)(model);
+      for (const auto& [label, value] : of_label.values) {
+        Labels labels = LabelsOf(model);
+        labels.push_back({of_label.label, label});
+        add(std::move(labels), value);
+      }
+    }
+  }
+  return family;
+}
 
 void AddBuildInfo(const ServerLevels& levels, MetricFamily* family) {
   // Of the build, not of the machine: a scrape must not start the GPU's driver in a server that
@@ -127,18 +117,6 @@ void AddBackendInfo(const ServerLevels& levels, MetricFamily* family) {
   Add(family, {{"backend", levels.backend}, {"dtype", levels.dtype}, {"isa", levels.isa}}, 1);
 }
 
-void AddConnections(const ServerLevels& levels, MetricFamily* family) {
-  if (levels.connections.has_value()) Add(family, {}, static_cast<double>(*levels.connections));
-}
-
-void AddHttpConnections(const ServerLevels& levels, MetricFamily* family) {
-  if (levels.http.has_value()) Add(family, {}, static_cast<double>(levels.http->connections));
-}
-
-void AddHttpBodies(const ServerLevels& levels, MetricFamily* family) {
-  if (levels.http.has_value()) Add(family, {}, static_cast<double>(levels.http->body_bytes));
-}
-
 // From 2xx on: the server gives no other answers.
 void AddHttpRequests(const ServerLevels& levels, MetricFamily* family) {
   if (!levels.http.has_value()) return;
@@ -147,10 +125,6 @@ void AddHttpRequests(const ServerLevels& levels, MetricFamily* family) {
     Add(family, {{"code", absl::StrCat(digit, "xx")}},
         static_cast<double>(levels.http->answers[digit]));
   }
-}
-
-void AddExportedSpans(const ServerLevels& levels, MetricFamily* family) {
-  if (levels.spans.has_value()) Add(family, {}, static_cast<double>(levels.spans->exported));
 }
 
 void AddDroppedSpans(const ServerLevels& levels, MetricFamily* family) {
@@ -198,16 +172,15 @@ void AddDeviceBatches(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
-Values GeneratedTokens(const ModelLevels& model) {
-  if (model.generator.has_value()) return {{"", model.generator->new_tokens}};
-  if (model.translations.has_value()) return {{"", model.translations->new_tokens}};
-  return {};
+Number GeneratedTokens(const ModelLevels& model) {
+  if (model.generator.has_value()) return model.generator->new_tokens;
+  if (model.translations.has_value()) return model.translations->new_tokens;
+  return std::nullopt;
 }
 
 template <int64_t batching::PrefixCache::Stats::*kMember>
-Values OfPrefixes(const ModelLevels& model) {
-  if (!model.prefixes.has_value()) return {};
-  return {{"", (*model.prefixes).*kMember}};
+Number OfPrefixes(const ModelLevels& model) {
+  return model.prefixes.has_value() ? Number((*model.prefixes).*kMember) : std::nullopt;
 }
 
 void AddStateBudgets(const ServerLevels& levels, MetricFamily* family) {
@@ -244,14 +217,14 @@ void AddRejections(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
-std::optional<double> ProcessCpuSeconds() {
+Number ProcessCpuSeconds() {
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return std::nullopt;
   const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-std::optional<double> ProcessResidentBytes() {
+Number ProcessResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t total_pages = 0;
   int64_t resident_pages = 0;
@@ -262,29 +235,31 @@ std::optional<double> ProcessResidentBytes() {
 // The table of metrics that are read at each scrape, one row each.
 constexpr LevelMetric kLevelMetrics[] = {
     {"sru_ready", kGauge, "1 if the server accepts calls, else 0.",
-     [](const ServerLevels& l) -> double { return l.ready ? 1 : 0; }},
+     [](const ServerLevels& l) -> Number { return l.ready ? 1 : 0; }},
     {"sru_models_loaded", kGauge, "Model versions that are loaded.",
-     [](const ServerLevels& l) -> double { return l.models.size(); }},
+     [](const ServerLevels& l) -> Number { return l.models.size(); }},
     {"sru_model_repository_emptied", kGauge,
      "1 while the repository is empty or cannot be listed although its models are "
      "still served, else 0.",
-     [](const ServerLevels& l) -> double { return l.repository_emptied ? 1 : 0; }},
+     [](const ServerLevels& l) -> Number { return l.repository_emptied ? 1 : 0; }},
     {"sru_requests_in_flight", kGauge, "Calls that have no answer yet.",
-     [](const ServerLevels& l) -> double { return l.requests_in_flight; }},
+     [](const ServerLevels& l) -> Number { return l.requests_in_flight; }},
     {"sru_connections", kGauge, "Open connections of clients, without those of HTTP/1.1.",
-     AddConnections},
-    {"sru_http_connections", kGauge, "Open connections of the HTTP port.", AddHttpConnections},
+     [](const ServerLevels& l) -> Number { return l.connections; }},
+    {"sru_http_connections", kGauge, "Open connections of the HTTP port.",
+     [](const ServerLevels& l) { return l.http ? Number(l.http->connections) : std::nullopt; }},
     {"sru_http_requests_total", kCounter, "HTTP requests that were answered, by class of status.",
      AddHttpRequests},
     {"sru_http_body_bytes", kGauge, "Bodies of HTTP requests that are being read or handled.",
-     AddHttpBodies},
+     [](const ServerLevels& l) { return l.http ? Number(l.http->body_bytes) : std::nullopt; }},
     {"sru_log_lines_suppressed_total", kCounter,
      "Lines of --log_requests beyond --log_requests_per_second.",
-     [](const ServerLevels& l) -> double { return l.suppressed_log_lines; }},
+     [](const ServerLevels& l) -> Number { return l.suppressed_log_lines; }},
     {"sru_log_lines_dropped_total", kCounter,
      "Log lines that were lost because standard error did not take them.",
-     [](const ServerLevels& l) -> double { return l.dropped_log_lines; }},
-    {"sru_spans_exported_total", kCounter, "Spans that the collector has taken.", AddExportedSpans},
+     [](const ServerLevels& l) -> Number { return l.dropped_log_lines; }},
+    {"sru_spans_exported_total", kCounter, "Spans that the collector has taken.",
+     [](const ServerLevels& l) { return l.spans ? Number(l.spans->exported) : std::nullopt; }},
     {"sru_spans_dropped_total", kCounter,
      "Spans that were lost, by reason: queue_full, collector (it refused them or was away), "
      "shutdown.",
@@ -292,30 +267,30 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_receive_memory_bytes", kGauge,
      "Memory of messages that are still arriving, of open calls, and of large "
      "answers until their connection takes them.",
-     [](const ServerLevels& l) -> double { return l.receive_memory_bytes; }},
+     [](const ServerLevels& l) -> Number { return l.receive_memory_bytes; }},
     {"sru_receive_memory_limit_bytes", kGauge,
      "Limit of sru_receive_memory_bytes (--max_receive_memory_mb).",
-     [](const ServerLevels& l) -> double { return l.receive_memory_limit_bytes; }},
+     [](const ServerLevels& l) -> Number { return l.receive_memory_limit_bytes; }},
     {"sru_received_message_bytes_total", kCounter,
      "Bytes that arrived as whole requests of calls that compute.",
-     [](const ServerLevels& l) -> double { return l.received_message_bytes; }},
+     [](const ServerLevels& l) -> Number { return l.received_message_bytes; }},
     {"sru_inflight_bytes", kGauge,
      "Memory that calls hold from the arrival of their messages until their "
      "answers have left: an estimate, on the safe side.",
-     [](const ServerLevels& l) -> double { return l.inflight_bytes; }},
+     [](const ServerLevels& l) -> Number { return l.inflight_bytes; }},
     {"sru_inflight_limit_bytes", kGauge, "Limit of sru_inflight_bytes (--max_inflight_mb).",
-     [](const ServerLevels& l) -> double { return l.inflight_limit_bytes; }},
+     [](const ServerLevels& l) -> Number { return l.inflight_limit_bytes; }},
     {"sru_unsent_answers", kGauge, "Answers that their clients have not taken yet.",
-     [](const ServerLevels& l) -> double { return l.unsent_answers; }},
+     [](const ServerLevels& l) -> Number { return l.unsent_answers; }},
     {"sru_answers_not_taken_total", kCounter,
      "Answers not taken within --send_timeout_s; their connections were closed.",
-     [](const ServerLevels& l) -> double { return l.answers_not_taken; }},
+     [](const ServerLevels& l) -> Number { return l.answers_not_taken; }},
     {"sru_build_info", kGauge, "Always 1; the labels describe the build.", AddBuildInfo},
     {"sru_backend_info", kGauge, "Always 1; the labels say what the models run on.",
      AddBackendInfo},
-    {"sru_model_info", kGauge, "Always 1; the label says what a version in service is for.", "task",
+    {"sru_model_info", kGauge, "Always 1; the label says what a version in service is for.",
      [](const ModelLevels& m) {
-       return Values{{m.task, 1}};
+       return Values{"task", {{m.task, 1}}};
      }},
     {"sru_model_state", kGauge,
      "Versions in memory or failed, by state (loading, ready, unloading, failed); "
@@ -348,68 +323,67 @@ constexpr LevelMetric kLevelMetrics[] = {
        }
      }},
     {"sru_instances", kGauge, "Most batches at once, on devices in service.",
-     [](const ModelLevels& m) -> double { return m.instances; }},
+     [](const ModelLevels& m) -> Number { return m.instances; }},
     {"sru_queue_sequences", kGauge, "Sequences that wait for a batch.",
-     [](const ModelLevels& m) -> double { return m.stats.queued_sequences; }},
+     [](const ModelLevels& m) -> Number { return m.stats.queued_sequences; }},
     {"sru_queue_tokens", kGauge, "Tokens that wait for a batch.",
-     [](const ModelLevels& m) -> double { return m.stats.queued_tokens; }},
+     [](const ModelLevels& m) -> Number { return m.stats.queued_tokens; }},
     {"sru_queue_oldest_age_seconds", kGauge, "How long the oldest waiting sequence has waited.",
-     [](const ModelLevels& m) -> double { return absl::ToDoubleSeconds(m.stats.oldest_age); }},
+     [](const ModelLevels& m) -> Number { return absl::ToDoubleSeconds(m.stats.oldest_age); }},
     {"sru_running_batches", kGauge, "Batches that are being computed.",
-     [](const ModelLevels& m) -> double { return m.stats.running_batches; }},
+     [](const ModelLevels& m) -> Number { return m.stats.running_batches; }},
     {"sru_open_streams", kGauge,
      "Calls of Generate, EncodeStream and ModelStreamInfer that are open.",
-     [](const ServerLevels& l) -> double { return l.open_streams; }},
+     [](const ServerLevels& l) -> Number { return l.open_streams; }},
     {"sru_generated_tokens_total", kCounter,
-     "Tokens that Generate has picked and Translate has found.", "", GeneratedTokens},
+     "Tokens that Generate has picked and Translate has found.", GeneratedTokens},
     {"sru_translate_sentences", kGauge,
      "Sentences of Translate in steps (running) or before their first step "
      "(waiting).",
-     "state",
      [](const ModelLevels& m) {
        const auto& of = m.translations;
-       return of ? Values{{"running", of->running}, {"waiting", of->waiting}} : Values();
+       return of ? Values{"state", {{"running", of->running}, {"waiting", of->waiting}}} : Values();
      }},
     {"sru_generate_calls", kGauge,
      "Calls of Generate in steps (running), before their first step (waiting), or "
      "waiting for their clients to read (paused).",
-     "state",
      [](const ModelLevels& m) {
        const auto& of = m.generator;
-       return of ? Values{{"running", of->running},
-                          {"waiting", of->waiting},
-                          {"paused", of->paused}}
+       return of ? Values{"state",
+                          {{"running", of->running},
+                           {"waiting", of->waiting},
+                           {"paused", of->paused}}}
                  : Values();
      }},
-    {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs.", "kind",
+    {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs.",
      [](const ModelLevels& m) {
-       return m.states ? Values{{"used", m.states->slots}} : Values();
+       return m.states ? Values{"kind", {{"used", m.states->slots}}} : Values();
      }},
     {"sru_state_bytes", kGauge,
-     "Memory for states of sequences: in use (used) and allocated (held).", "kind",
+     "Memory for states of sequences: in use (used) and allocated (held).",
      [](const ModelLevels& m) {
        const auto& of = m.states;
-       return of ? Values{{"used", of->used_bytes}, {"held", of->held_bytes}} : Values();
+       return of ? Values{"kind", {{"used", of->used_bytes}, {"held", of->held_bytes}}} : Values();
      }},
     {"sru_state_budget_bytes", kGauge,
      "Most memory for the states of all models together on a device "
      "(--state_memory_mb).",
      AddStateBudgets},
     {"sru_prefix_cache_hits_total", kCounter,
-     "Prompts that began like an earlier one and continued from its state.", "",
+     "Prompts that began like an earlier one and continued from its state.",
      OfPrefixes<&batching::PrefixCache::Stats::hits>},
     {"sru_prefix_cache_misses_total", kCounter, "Prompts for whose beginning no state was kept.",
-     "", OfPrefixes<&batching::PrefixCache::Stats::misses>},
+     OfPrefixes<&batching::PrefixCache::Stats::misses>},
     {"sru_prefix_cache_hit_tokens_total", kCounter,
      "Tokens of prompts that were not computed because a state after them was "
      "kept.",
-     "", OfPrefixes<&batching::PrefixCache::Stats::hit_tokens>},
-    {"sru_prefix_cache_evictions_total", kCounter, "Kept states that were evicted for others.", "",
+     OfPrefixes<&batching::PrefixCache::Stats::hit_tokens>},
+    {"sru_prefix_cache_evictions_total", kCounter, "Kept states that were evicted for others.",
      OfPrefixes<&batching::PrefixCache::Stats::evictions>},
-    {"sru_prefix_cache_states", kGauge, "States that the prefix cache keeps.", "",
+    {"sru_prefix_cache_states", kGauge, "States that the prefix cache keeps.",
      OfPrefixes<&batching::PrefixCache::Stats::states>},
     {"sru_prefix_cache_bytes", kGauge,
-     "Memory of the states that the prefix cache keeps, and of their index.", "",
+     "Memory of the states that the prefix cache keeps, and of their index.",
      OfPrefixes<&batching::PrefixCache::Stats::bytes>},
     {"sru_rejections_total", kCounter,
      "Calls refused before they were queued: queue_full; deadline (could not be "
@@ -431,25 +405,21 @@ constexpr LevelMetric kLevelMetrics[] = {
      AddCallers<&ServerLevels::CallerLevels::in_flight>},
     {"sru_expired_total", kCounter,
      "Calls whose deadline passed while they were queued; they cost no compute.",
-     [](const ModelLevels& m) -> double {
+     [](const ModelLevels& m) -> Number {
        return m.stats.expired + (m.generator.has_value() ? m.generator->expired : 0);
      }},
     {"sru_cancelled_total", kCounter, "Calls cancelled while they were queued.",
-     [](const ModelLevels& m) -> double {
+     [](const ModelLevels& m) -> Number {
        return m.stats.cancelled + (m.generator.has_value() ? m.generator->cancelled : 0);
      }},
     {"process_start_time_seconds", kGauge, "Start of the process, in seconds since the epoch.",
-     [](const ServerLevels& /*l*/) -> double {
+     [](const ServerLevels& /*l*/) -> Number {
        return absl::ToDoubleSeconds(absl::FromChrono(kProcessStart) - absl::UnixEpoch());
      }},
     {"process_cpu_seconds_total", kCounter, "CPU time of user and system, in seconds.",
-     [](const ServerLevels& /*l*/, MetricFamily* family) {
-       if (const auto seconds = ProcessCpuSeconds()) Add(family, {}, *seconds);
-     }},
+     [](const ServerLevels& /*l*/) { return ProcessCpuSeconds(); }},
     {"process_resident_memory_bytes", kGauge, "Resident memory in bytes.",
-     [](const ServerLevels& /*l*/, MetricFamily* family) {
-       if (const auto bytes = ProcessResidentBytes()) Add(family, {}, *bytes);
-     }},
+     [](const ServerLevels& /*l*/) { return ProcessResidentBytes(); }},
 };
 
 }  // namespace
@@ -459,23 +429,6 @@ ModelMetrics::ModelMetrics(prometheus::Registry* registry, const Clock* clock,
     : owner_(registry, model, absl::StrCat(version)),
       clock_(*clock),
       max_batch_tokens_(max_batch_tokens) {}
-
-void ModelMetrics::Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences) {
-  const absl::Time now = clock_.WallNow();
-  MutexLock lock(&sums_mutex_);
-  sums_.last_end = now;
-  if (code != absl::StatusCode::kOk) {
-    ++sums_.failed;
-    sums_.failed_total += times.total;
-    return;
-  }
-  ++sums_.succeeded;
-  sums_.sequences += sequences;
-  sums_.times.tokenize += times.tokenize;
-  sums_.times.queue += times.queue;
-  sums_.times.compute += times.compute;
-  sums_.times.total += times.total;
-}
 
 void ModelMetrics::SumBatch(int sequences, absl::Duration compute) {
   MutexLock lock(&sums_mutex_);
@@ -487,9 +440,24 @@ void ModelMetrics::SumBatch(int sequences, absl::Duration compute) {
 void ModelMetrics::OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
                           int64_t sequences) {
   requests_.Count(method, code);
-  if (calls::Describe(method).computes()) Sum(code, times, sequences);
-  if (code != absl::StatusCode::kOk || !calls::Describe(method).computes()) return;
-  request_duration_.Observe(method, times.total);
+  if (!calls::Describe(method).computes()) return;
+  {
+    const absl::Time now = clock_.WallNow();
+    MutexLock lock(&sums_mutex_);
+    sums_.last_end = now;
+    if (code != absl::StatusCode::kOk) {
+      ++sums_.failed;
+      sums_.failed_total += times.total;
+      return;
+    }
+    ++sums_.succeeded;
+    sums_.sequences += sequences;
+    sums_.times.tokenize += times.tokenize;
+    sums_.times.queue += times.queue;
+    sums_.times.compute += times.compute;
+    sums_.times.total += times.total;
+  }
+  request_duration_.Of(method).Observe(times.total);
   tokenize_duration_.Observe(times.tokenize);
   if (!calls::Describe(method).is_stream()) queue_duration_.Observe(times.queue);
 }
@@ -503,34 +471,11 @@ void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration com
   batch_fill_ratio_.Observe(static_cast<double>(num_tokens) / max_batch_tokens_);
 }
 
-ModelMetrics::GenerateSeries::GenerateSeries(const SeriesOwner& owner)
-    : first_token(owner, "sru_time_to_first_token_seconds",
-                  "Time from queuing a call of Generate to its first token.", DurationBuckets()),
-      next_token(owner, "sru_inter_token_seconds",
-                 "Time between two tokens of a call of Generate, one per step whatever its "
-                 "samples.",
-                 DurationBuckets()) {}
-
-ModelHistogram& ModelMetrics::decode_sequences() {
-  std::call_once(decode_made_, [this] {
-    decode_sequences_.emplace(owner_, "sru_decode_batch_sequences",
-                              "Calls of Generate, or sentences of Translate, in one step.",
-                              SizeBuckets());
-  });
-  return *decode_sequences_;
-}
-
 void ModelMetrics::OnStep(int sequences, absl::Duration compute) {
   SumBatch(sequences, compute);
-  decode_sequences().Observe(sequences);
+  decode_sequences_.Observe(sequences);
   compute_duration_.Observe(compute);
 }
-
-void ModelMetrics::OnFirstToken(absl::Duration duration) {
-  generate().first_token.Observe(duration);
-}
-
-void ModelMetrics::OnNextToken(absl::Duration duration) { generate().next_token.Observe(duration); }
 
 Metrics::Metrics(const Clock* clock)
     : clock_(*clock),
@@ -558,10 +503,11 @@ std::shared_ptr<ModelMetrics> Metrics::ForModel(
     const auto method = static_cast<calls::MethodId>(i);
     const calls::MethodInfo info = calls::Describe(method);
     if (!info.computes() || (answers && !answers(method))) continue;
-    shared.metrics->request_duration_.Make(method);
+    shared.metrics->request_duration_.Of(method).Make();
     if (info.work == calls::Work::kSteps) {
-      if (info.is_stream()) shared.metrics->generate();
-      shared.metrics->decode_sequences();
+      if (info.is_stream()) shared.metrics->first_token_.Make();
+      if (info.is_stream()) shared.metrics->next_token_.Make();
+      shared.metrics->decode_sequences_.Make();
     }
   }
   ++shared.owners;
@@ -576,18 +522,10 @@ void Metrics::Release(const ModelKey& key) {
   models_.erase(it);
 }
 
-void Metrics::OnModelLoaded(absl::Duration duration) {
-  load_duration_.Observe(absl::ToDoubleSeconds(duration));
-}
-
-void Metrics::OnCallWithoutModel(calls::MethodId method, absl::StatusCode code) {
-  without_model_.Count(method, code);
-}
-
 std::vector<MetricFamily> Metrics::Collect(const ServerLevels& levels) const {
   std::vector<MetricFamily> families = registry_.Collect();
   for (const LevelMetric& metric : kLevelMetrics) {
-    MetricFamily family = metric.Read(levels);
+    MetricFamily family = Read(metric, levels);
     if (!family.metric.empty()) families.push_back(std::move(family));
   }
   return families;

@@ -18,7 +18,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,7 +49,7 @@ namespace sru::server::telemetry {
 class Metrics;
 
 // The series of one loaded model. Must not outlive its Metrics.
-class ModelMetrics : public batching::BatchObserver, public batching::StepObserver {
+class ModelMetrics : public batching::ComputeObserver {
  public:
   // Records a call that named this model, with its sequences. Of `times` only the total is read
   // unless the call ended with OK.
@@ -89,29 +88,19 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   void OnRefusal(batching::RejectReason reason) { refusals_.Count(reason); }
   batching::RejectCounts refusals() const { return refusals_.counts(); }
 
-  // BatchObserver:
+  // ComputeObserver:
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                const absl::Status& status) override;
-
-  // StepObserver:
   void OnStep(int sequences, absl::Duration compute) override;
-  void OnFirstToken(absl::Duration duration) override;
-  void OnNextToken(absl::Duration duration) override;
+  void OnFirstToken(absl::Duration duration) override { first_token_.Observe(duration); }
+  void OnNextToken(absl::Duration duration) override { next_token_.Observe(duration); }
 
  private:
   friend class Metrics;
 
-  // The series that only a model has which generates.
-  struct GenerateSeries {
-    explicit GenerateSeries(const SeriesOwner& owner);
-    ModelHistogram first_token;
-    ModelHistogram next_token;
-  };
-
   ModelMetrics(prometheus::Registry* registry, const Clock* clock, const std::string& model,
                int64_t version, int max_batch_tokens);
 
-  void Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences);
   void SumBatch(int sequences, absl::Duration compute);
 
   const SeriesOwner owner_;
@@ -125,8 +114,7 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   RequestCounters requests_{owner_};
   MethodHistograms request_duration_{
       owner_, "sru_request_duration_seconds",
-      "Time inside the server of calls answered with OK, from arrival to answer.",
-      DurationBuckets()};
+      "Time inside the server of calls answered with OK, from arrival to answer.", DurationBuckets};
   ModelHistogram tokenize_duration_{owner_, "sru_tokenize_duration_seconds",
                                     "Time to check a call and turn its text into ids.",
                                     DurationBuckets()};
@@ -148,16 +136,17 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   ModelCounter unknown_tokens_{
       owner_, "sru_unknown_tokens_total",
       "Tokens of sru_text_tokens_total that the model's vocabulary lacks."};
-  // Of a model that generates or translates.
-  std::once_flag decode_made_;
-  std::optional<ModelHistogram> decode_sequences_;
-  ModelHistogram& decode_sequences();
-  std::once_flag generate_made_;
-  std::optional<GenerateSeries> generate_;
-  GenerateSeries& generate() {
-    std::call_once(generate_made_, [this] { generate_.emplace(owner_); });
-    return *generate_;
-  }
+  // Of a model that generates or translates, and of one that generates.
+  LazyHistogram decode_sequences_{owner_, "sru_decode_batch_sequences",
+                                  "Calls of Generate, or sentences of Translate, in one step.",
+                                  SizeBuckets};
+  LazyHistogram first_token_{owner_, "sru_time_to_first_token_seconds",
+                             "Time from queuing a call of Generate to its first token.",
+                             DurationBuckets};
+  LazyHistogram next_token_{owner_, "sru_inter_token_seconds",
+                            "Time between two tokens of a call of Generate, one per step whatever "
+                            "its samples.",
+                            DurationBuckets};
 };
 
 // Spans since the start: those that the collector has taken, and those that were lost.
@@ -246,10 +235,14 @@ class Metrics {
       const std::function<bool(calls::MethodId)>& answers = nullptr);
 
   // Records that a model was loaded, which took this long from its files to a warm engine.
-  void OnModelLoaded(absl::Duration duration);
+  void OnModelLoaded(absl::Duration duration) {
+    load_duration_.Observe(absl::ToDoubleSeconds(duration));
+  }
 
   // Counts a call that named no loaded model, or none at all (ListModels).
-  void OnCallWithoutModel(calls::MethodId method, absl::StatusCode code);
+  void OnCallWithoutModel(calls::MethodId method, absl::StatusCode code) {
+    without_model_.Count(method, code);
+  }
 
   // Counts a call of a method that no service has.
   void OnUnknownMethod() { unknown_methods_.Increment(); }

@@ -4,29 +4,21 @@
 
 namespace sru::server::telemetry {
 
-const Buckets& DurationBuckets() {
-  static const auto* const kBuckets =
-      new Buckets{50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3,
-                  50e-3, 100e-3, 200e-3, 500e-3, 1,    2,    5,    10};
-  return *kBuckets;
+Buckets DurationBuckets() {
+  return {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3,
+          50e-3, 100e-3, 200e-3, 500e-3, 1,    2,    5,    10};
 }
 
-const Buckets& SizeBuckets() {
-  static const auto* const kBuckets = new Buckets{
-      1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536};
-  return *kBuckets;
+Buckets SizeBuckets() {
+  return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536};
 }
 
-const Buckets& RatioBuckets() {
-  static const auto* const kBuckets =
-      new Buckets{0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1};
-  return *kBuckets;
+Buckets RatioBuckets() {
+  return {0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1};
 }
 
-const Buckets& LoadDurationBuckets() {
-  static const auto* const kBuckets =
-      new Buckets{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500};
-  return *kBuckets;
+Buckets LoadDurationBuckets() {
+  return {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500};
 }
 
 RequestCounters::RequestCounters(const SeriesOwner& owner)

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -26,17 +27,17 @@ namespace sru::server::telemetry {
 
 // Upper bounds of a histogram's buckets.
 using Buckets = prometheus::Histogram::BucketBoundaries;
-const Buckets& DurationBuckets();      // 50 us to 10 s
-const Buckets& SizeBuckets();          // 1 to 65,536, by powers of two
-const Buckets& RatioBuckets();         // 0.01 to 1
-const Buckets& LoadDurationBuckets();  // 10 ms to 500 s
+Buckets DurationBuckets();      // 50 us to 10 s
+Buckets SizeBuckets();          // 1 to 65,536, by powers of two
+Buckets RatioBuckets();         // 0.01 to 1
+Buckets LoadDurationBuckets();  // 10 ms to 500 s
 
 // The model that series belong to. It must outlive them, and the registry must outlive it.
 class SeriesOwner {
  public:
-  // For calls without a model: its labels are empty.
-  explicit SeriesOwner(prometheus::Registry* registry) : registry_(*registry) {}
-  SeriesOwner(prometheus::Registry* registry, std::string model, std::string version)
+  // Without a model, for calls without one, the labels are empty.
+  explicit SeriesOwner(prometheus::Registry* registry, std::string model = "",
+                       std::string version = "")
       : registry_(*registry), model_(std::move(model)), version_(std::move(version)) {}
 
   prometheus::Registry& registry() const { return registry_; }
@@ -91,38 +92,50 @@ class ModelHistogram {
   prometheus::Histogram& series_;
 };
 
-// One histogram for each method, by the label `method`. Each appears when it is made or gets its
-// first value: a model need have none of the methods that its task does not answer. Thread-safe.
-class MethodHistograms {
+// A histogram that appears when it is made or gets its first value: a model need have none that its
+// task does not use. Thread-safe.
+class LazyHistogram {
  public:
   // `name` and `help` are literals.
-  MethodHistograms(const SeriesOwner& owner, const char* name, const char* help,
-                   const Buckets& buckets)
-      : owner_(owner), name_(name), help_(help), buckets_(buckets) {}
+  LazyHistogram(const SeriesOwner& owner, const char* name, const char* help, Buckets (*buckets)(),
+                prometheus::Labels labels = {})
+      : owner_(owner), name_(name), help_(help), buckets_(buckets), labels_(std::move(labels)) {}
 
-  void Make(calls::MethodId method) { Find(method); }
-  void Observe(calls::MethodId method, absl::Duration duration) { Find(method).Observe(duration); }
-
- private:
-  struct OneMethod {
-    std::once_flag made;
-    std::optional<ModelHistogram> histogram;
-  };
-
-  ModelHistogram& Find(calls::MethodId method) {
-    OneMethod& series = methods_[static_cast<size_t>(method)];
-    std::call_once(series.made, [&] {
-      series.histogram.emplace(owner_, name_, help_, buckets_,
-                               prometheus::Labels{{"method", calls::MethodName(method)}});
-    });
-    return *series.histogram;
+  ModelHistogram& Make() {
+    std::call_once(made_,
+                   [this] { histogram_.emplace(owner_, name_, help_, buckets_(), labels_); });
+    return *histogram_;
+  }
+  template <typename Value>
+  void Observe(Value value) {
+    Make().Observe(value);
   }
 
+ private:
   const SeriesOwner& owner_;
   const char* const name_;
   const char* const help_;
-  const Buckets& buckets_;
-  std::array<OneMethod, calls::kNumMethods> methods_;
+  Buckets (*const buckets_)();
+  const prometheus::Labels labels_;
+  std::once_flag made_;
+  std::optional<ModelHistogram> histogram_;
+};
+
+// One of these for each method, by the label `method`.
+class MethodHistograms {
+ public:
+  MethodHistograms(const SeriesOwner& owner, const char* name, const char* help,
+                   Buckets (*buckets)()) {
+    for (size_t i = 0; i < calls::kNumMethods; ++i) {
+      const char* const method = calls::MethodName(static_cast<calls::MethodId>(i));
+      methods_.emplace_back(owner, name, help, buckets, prometheus::Labels{{"method", method}});
+    }
+  }
+
+  LazyHistogram& Of(calls::MethodId method) { return methods_[static_cast<size_t>(method)]; }
+
+ private:
+  std::deque<LazyHistogram> methods_;
 };
 
 // The series of sru_requests_total for one model, or for calls without one. Each appears with its

@@ -1,4 +1,3 @@
-#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -12,13 +11,11 @@
 #include "nlohmann/json.hpp"
 #include "server/translation/request_fields.h"
 #include "server/translation/text_routes.h"
-#include "server/translation/translation_call.h"
 
 namespace sru::server::translation {
 namespace {
 
 using nlohmann::json;
-using SharedCall = std::shared_ptr<rest::RestCall>;
 
 constexpr int64_t kNoLimit = 1'000'000'000'000;  // what DeepL answers to customers without one
 
@@ -116,17 +113,17 @@ void TranslateDeepL(const SharedCall& call, TextTranslator& translator) {
   for (const std::string& text : request.texts) {
     if (shows_characters) characters.push_back(CountUtf8(text));
   }
-  TranslateTexts(call, translator, std::move(request),
-                 [call, characters](const std::vector<TranslatedText>& texts) {
-                   json answer;
-                   for (size_t i = 0; i < texts.size(); ++i) {
-                     json& text = answer["translations"].emplace_back();
-                     text["detected_source_language"] = SourceCode(texts[i].source);
-                     text["text"] = texts[i].text;
-                     if (!characters.empty()) text["billed_characters"] = characters[i];
-                   }
-                   ReplyJson(call, answer);
-                 });
+  translator.Translate(call, std::move(request),
+                       [call, characters](const std::vector<TranslatedText>& texts) {
+                         json answer;
+                         for (size_t i = 0; i < texts.size(); ++i) {
+                           json& text = answer["translations"].emplace_back();
+                           text["detected_source_language"] = SourceCode(texts[i].source);
+                           text["text"] = texts[i].text;
+                           if (!characters.empty()) text["billed_characters"] = characters[i];
+                         }
+                         ReplyJson(call, answer);
+                       });
 }
 
 void DeepLLanguages(const SharedCall& call, const TextTranslator& translator) {
@@ -158,31 +155,26 @@ void DeepLLanguages(const SharedCall& call, const TextTranslator& translator) {
 
 rest::RouteGroup DeepLRoutes(const std::shared_ptr<TextTranslator>& translator) {
   rest::RouteGroup group;
-  const auto add = [&group](const char* method, const char* path, const char* summary,
-                            const std::vector<std::string>& fields,
-                            std::function<void(const SharedCall&)> handle) {
-    group.routes.push_back(
-        TextRoute(method, path, rest::ErrorForm::kDeepL, summary, fields, std::move(handle)));
-  };
-  const auto languages = [translator](const SharedCall& call) {
-    DeepLLanguages(call, *translator);
+  const auto add = [&](const char* method, const char* path, const char* summary,
+                       const std::vector<std::string>& fields, TextHandler handle) {
+    group.routes.push_back(TextRoute(method, path, rest::ErrorForm::kDeepL, summary, fields,
+                                     translator, std::move(handle)));
   };
   add("POST", "/v2/translate", "DeepL's API: translations of texts, sentence by sentence.",
       {"text", "target_lang", "source_lang", "split_sentences", "tag_handling", "splitting_tags",
        "non_splitting_tags", "ignore_tags", "outline_detection", "show_billed_characters"},
-      [translator](const SharedCall& call) { TranslateDeepL(call, *translator); });
+      TranslateDeepL);
   for (const char* const method : {"GET", "POST"}) {
     add(method, "/v2/languages", "DeepL's API: the languages of sources or targets.", {"type"},
-        languages);
+        DeepLLanguages);
   }
   add("GET", "/v2/usage", "DeepL's API: the characters since the server's start.", {},
-      [translator](const SharedCall& call) {
-        ReplyJson(call, {{"character_count", translator->num_characters()},
-                         {"character_limit", kNoLimit}});
+      [](const SharedCall& call, const TextTranslator& of) {
+        ReplyJson(call, {{"character_count", of.num_characters()}, {"character_limit", kNoLimit}});
       });
   // Clients ask which glossaries there are, and fail if the answer is 404.
   const auto add_empty = [&add](const char* path, const char* summary, const char* list) {
-    add("GET", path, summary, {}, [list](const SharedCall& call) {
+    add("GET", path, summary, {}, [list](const SharedCall& call, const TextTranslator& /*of*/) {
       ReplyJson(call, {{list, json::array()}});
     });
   };

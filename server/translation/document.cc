@@ -9,7 +9,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "server/base/interruption.h"
@@ -31,12 +30,10 @@ constexpr size_t kItemsUntilAsked = 4096;
 // A page may begin with so much more of tags, styles and programs than of text.
 constexpr size_t kMarkupPerText = 16;
 
-using Names = std::set<std::string, std::less<>>;
-
-const Names* SetOf(const char* names) { return new Names(absl::StrSplit(names, ' ')); }
+using Names = MarkupReader::Names;
 
 bool IsInline(const std::string& name) {
-  static const Names* const names = SetOf(
+  static const Names* const names = NamesIn(
       "a abbr acronym b bdi bdo big cite data del dfn em embed font i img input ins label link "
       "mark "
       "meta nobr output picture q rb ruby s script small source span strike strong style sub sup "
@@ -46,7 +43,7 @@ bool IsInline(const std::string& name) {
 
 // Elements whose content is no text to translate.
 bool IsLeftAlone(const std::string& name) {
-  static const Names* const names = SetOf(
+  static const Names* const names = NamesIn(
       "code iframe kbd math noembed noframes rp rt rtc samp script style svg textarea tt var xmp");
   return names->count(name) > 0;
 }
@@ -62,7 +59,7 @@ bool OpensWhatStays(const MarkupToken& token, const TextRules& rules) {
 // True if it parts the words around it. What has no place on a page does not, nor do readings of
 // words.
 bool PartsWords(const MarkupToken& token, const TextRules& rules) {
-  static const Names* const others = SetOf("rb rp rt rtc ruby script style wbr");
+  static const Names* const others = NamesIn("rb rp rt rtc ruby script style wbr");
   if (token.kind == MarkupToken::Kind::kRaw) {
     return token.raw[1] != '!' || token.raw.substr(0, 9) == "<![CDATA[";
   }
@@ -88,14 +85,9 @@ bool MayBeParted(std::string_view before, std::string_view after) {
 
 // True if the character's script puts no spaces between words.
 bool StandsAlone(UChar32 character) {
-  switch (LineBreak(character)) {
-    case U_LB_IDEOGRAPHIC:
-    case U_LB_CONDITIONAL_JAPANESE_STARTER:
-    case U_LB_COMPLEX_CONTEXT:
-      return true;
-    default:
-      return false;
-  }
+  const int kind = LineBreak(character);
+  return kind == U_LB_IDEOGRAPHIC || kind == U_LB_CONDITIONAL_JAPANESE_STARTER ||
+         kind == U_LB_COMPLEX_CONTEXT;
 }
 
 // Marks between words, which need not be in the element of the word before them.
@@ -293,14 +285,8 @@ class DocumentParser {
       if (token.name == "pre") in_pre_ = is_open;
       return absl::OkStatus();
     }
-    switch (token.kind) {
-      case Kind::kOpen:
-        return Open(token);
-      case Kind::kClose:
-        return Close(token);
-      default:
-        return AddMark(token, token.raw);
-    }
+    if (is_open) return Open(token);
+    return token.kind == Kind::kClose ? Close(token) : AddMark(token, token.raw);
   }
 
   void AddText(std::string_view text) {
@@ -484,19 +470,12 @@ class Document::Writer {
         most_repeated_(document.text_.size()) {}
 
   void Write(const Item& item, const std::vector<v1::Translation>& translations) {
-    switch (item.kind) {
-      case Item::Kind::kText:
-        WriteText(item.text, item.element);
-        break;
-      case Item::Kind::kRaw:
-        WriteRaw(item.raw, item.element);
-        break;
-      case Item::Kind::kUnit:
-        if (after_unit_ && join_with_spaces_) text_ += ' ';
-        WriteUnit(document_.units_[item.unit], translations[item.unit]);
-        break;
-    }
-    after_unit_ = item.kind == Item::Kind::kUnit;
+    const bool is_unit = item.kind == Item::Kind::kUnit;
+    if (item.kind == Item::Kind::kText) WriteText(item.text, item.element);
+    if (item.kind == Item::Kind::kRaw) WriteRaw(item.raw, item.element);
+    if (is_unit && after_unit_ && join_with_spaces_) text_ += ' ';
+    if (is_unit) WriteUnit(document_.units_[item.unit], translations[item.unit]);
+    after_unit_ = is_unit;
   }
   std::string Take() { return std::move(text_); }
 

@@ -8,13 +8,11 @@
 #include "nlohmann/json.hpp"
 #include "server/translation/request_fields.h"
 #include "server/translation/text_routes.h"
-#include "server/translation/translation_call.h"
 
 namespace sru::server::translation {
 namespace {
 
 using nlohmann::json;
-using SharedCall = std::shared_ptr<rest::RestCall>;
 
 json Detected(const std::string& language, int confidence) {
   return {{"confidence", confidence}, {"language", language}};
@@ -68,8 +66,8 @@ void TranslateLibre(const SharedCall& call, TextTranslator& translator) {
   if (!status.ok()) return call->Fail(status);
   const bool is_list = fields.is_list("q");
   const bool is_detected = request.source.empty();
-  TranslateTexts(
-      call, translator, std::move(request),
+  translator.Translate(
+      call, std::move(request),
       [call, is_list, is_detected, has_alternatives](const std::vector<TranslatedText>& texts) {
         json answer;
         for (const TranslatedText& text : texts) {
@@ -145,11 +143,10 @@ void Settings(const SharedCall& call, const TextTranslator& translator) {
 
 rest::RouteGroup LibreTranslateRoutes(const std::shared_ptr<TextTranslator>& translator) {
   rest::RouteGroup group;
-  const auto add = [&group, translator](const char* method, const char* path, const char* summary,
-                                        const std::vector<std::string>& fields, auto handle) {
-    rest::Route route =
-        TextRoute(method, path, rest::ErrorForm::kLibreTranslate, summary, fields,
-                  [translator, handle](const SharedCall& call) { handle(call, *translator); });
+  const auto add = [&](const char* method, const char* path, const char* summary,
+                       const std::vector<std::string>& fields, TextHandler handle) {
+    rest::Route route = TextRoute(method, path, rest::ErrorForm::kLibreTranslate, summary, fields,
+                                  translator, std::move(handle));
     route.token_in_body = true;
     if (fields.empty()) route.content_types.clear();
     group.routes.push_back(std::move(route));

@@ -25,16 +25,14 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 using Names = MarkupReader::Names;
 
 // Elements without an end, and those whose content is not markup.
-const Names& VoidElements() {
-  static const auto* const names =
-      new Names{"area",  "base", "br",   "col",   "embed",  "hr",    "img",
-                "input", "link", "meta", "param", "source", "track", "wbr"};
-  return *names;
+bool IsVoid(std::string_view name) {
+  static const Names* const names =
+      NamesIn("area base br col embed hr img input link meta param source track wbr");
+  return names->count(name) > 0;
 }
-const Names& RawElements() {
-  static const auto* const names =
-      new Names{"iframe", "noembed", "noframes", "script", "style", "textarea", "xmp"};
-  return *names;
+bool HasRawContent(std::string_view name) {
+  static const Names* const names = NamesIn("iframe noembed noframes script style textarea xmp");
+  return names->count(name) > 0;
 }
 
 // The elements that need no end tag, and the names of those that end them by their beginning.
@@ -61,19 +59,17 @@ const std::map<std::string, Names, std::less<>>& OptionalEnds() {
 // The end tag of these elements also ends what is open within them. Others do not, since end tags
 // within a line may have no beginning.
 bool HoldsOthers(std::string_view name) {
-  static const auto* const names = new Names{
-      "article", "aside", "blockquote", "body",     "button", "center", "datalist", "details",
-      "dir",     "div",   "dl",         "fieldset", "figure", "footer", "form",     "header",
-      "html",    "main",  "menu",       "nav",      "object", "ol",     "ruby",     "section",
-      "select",  "table", "tbody",      "template", "tfoot",  "thead",  "ul"};
+  static const Names* const names = NamesIn(
+      "article aside blockquote body button center datalist details dir div dl fieldset figure "
+      "footer form header html main menu nav object ol ruby section select table tbody template "
+      "tfoot thead ul");
   return names->count(name) > 0 || OptionalEnds().count(name) > 0;
 }
 
 // These elements keep their inside apart: an li of a list within another li does not end that.
 bool KeepsInside(std::string_view name) {
-  static const auto* const names =
-      new Names{"button", "datalist", "dir",   "dl",       "menu", "object",
-                "ol",     "select",   "table", "template", "ul"};
+  static const Names* const names =
+      NamesIn("button datalist dir dl menu object ol select table template ul");
   return names->count(name) > 0;
 }
 
@@ -208,7 +204,7 @@ bool MarkupReader::Next(MarkupToken* token) {
 
 std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
   const auto begin = static_cast<size_t>(open.raw.data() - markup_.data());
-  if (!is_xml_ && RawElements().count(open.name) > 0) {
+  if (!is_xml_ && HasRawContent(open.name)) {
     const std::string end = "</" + open.name;
     while (at_ < markup_.size() &&
            !(markup_[at_] == '<' &&
@@ -227,7 +223,7 @@ std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
     }
     while (depth > 0 && Next(&token)) {
       const bool is_open = token.kind == MarkupToken::Kind::kOpen;
-      if (!is_xml_ && is_open && RawElements().count(token.name) > 0) SkipElement(token);
+      if (!is_xml_ && is_open && HasRawContent(token.name)) SkipElement(token);
       if (token.name != open.name) continue;
       if (is_open) ++depth;
       if (token.kind == MarkupToken::Kind::kClose) --depth;
@@ -258,7 +254,7 @@ void MarkupReader::SkipOptionalEnd(const MarkupToken& open, const Names& ends) {
       at_ = begin;
       return;
     }
-    if (token.kind == Kind::kOpen && RawElements().count(token.name) > 0) SkipElement(token);
+    if (token.kind == Kind::kOpen && HasRawContent(token.name)) SkipElement(token);
     if (!HoldsOthers(token.name)) continue;
     if (token.kind == Kind::kOpen) {
       inside.push_back(token.name);
@@ -423,8 +419,7 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
   if (is_close) {
     token->kind = MarkupToken::Kind::kClose;
     if (is_foreign && open_foreign_ > 0) --open_foreign_;
-  } else if ((may_close_itself && rest[end - 1] == '/') ||
-             (!is_xml_ && VoidElements().count(token->name) > 0)) {
+  } else if ((may_close_itself && rest[end - 1] == '/') || (!is_xml_ && IsVoid(token->name))) {
     token->kind = MarkupToken::Kind::kEmpty;
   } else {
     token->kind = MarkupToken::Kind::kOpen;
@@ -432,6 +427,8 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
   }
   return true;
 }
+
+const Names* NamesIn(const char* names) { return new Names(absl::StrSplit(names, ' ')); }
 
 void AppendEscaped(std::string_view text, std::string* markup) {
   *markup += absl::StrReplaceAll(View(text), {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});

@@ -76,6 +76,9 @@ class MarkupReader {
   bool has_tags_ = true;     // false once a tag had no end: another one has none either
 };
 
+// The names in a text, which spaces part. Never freed: for tables.
+const MarkupReader::Names* NamesIn(const char* names);
+
 // Appends `text` with &, < and > as entities.
 void AppendEscaped(std::string_view text, std::string* markup);
 

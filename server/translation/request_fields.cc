@@ -10,7 +10,6 @@
 #include "base/utf8.h"
 #include "server/base/interruption.h"
 #include "server/rest/error_response.h"
-#include "server/rest/json_body.h"
 #include "server/rest/route.h"
 
 namespace sru::server::translation {
@@ -58,13 +57,11 @@ absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) 
     }
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
-    absl::StatusOr<std::string> name = DecodeForm(field.first, field.first);
-    if (!name.ok()) return name.status();
-    absl::StatusOr<std::string> value = DecodeForm(*name, field.second);
-    if (!value.ok()) return value.status();
-    Values& values = fields_[*std::move(name)];
+    SRU_ASSIGN_OR_RETURN(const std::string name, DecodeForm(field.first, field.first));
+    SRU_ASSIGN_OR_RETURN(std::string value, DecodeForm(name, field.second));
+    Values& values = fields_[name];
     values.is_list = !values.values.empty();
-    values.values.push_back(*std::move(value));
+    values.values.push_back(std::move(value));
   }
   return absl::OkStatus();
 }
@@ -77,7 +74,7 @@ absl::Status RequestFields::AddJson(absl::string_view json, MemoryHold* memory) 
 
 absl::Status RequestFields::ReadObject(JsonReader* reader) {
   if (reader->Next() != Kind::kObject) {
-    return absl::InvalidArgumentError("the body: expected a JSON object");
+    return InvalidArgument("the body: expected a JSON object");
   }
   reader->EnterObject();
   absl::string_view key;

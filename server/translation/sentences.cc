@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -21,17 +21,15 @@
 namespace sru::server::translation {
 namespace {
 
-// Abbreviations that ICU's lists lack, in any language.
-constexpr const char* kTitles[] = {"Dr.",  "Drs.",    "e.g.", "Gen.", "Gov.", "Hon.", "i.e.",
-                                   "Jr.",  "Messrs.", "Mr.",  "Mrs.", "Ms.",  "Mt.",  "Prof.",
-                                   "Rev.", "Sen.",    "Sgt.", "Sr.",  "St.",  "vs.",  "dr.",
-                                   "drs.", "mr.",     "mrs.", "prof."};
 struct WordsOfLanguage {
   const char* language;
   const char* words;
 };
-// Abbreviations that ICU's list of the language lacks.
+// Abbreviations that ICU's list of the language lacks; "": of any language.
 constexpr WordsOfLanguage kAbbreviations[] = {
+    {"",
+     "Dr. Drs. e.g. Gen. Gov. Hon. i.e. Jr. Messrs. Mr. Mrs. Ms. Mt. Prof. Rev. Sen. Sgt. Sr. St. "
+     "vs. dr. drs. mr. mrs. prof."},
     {"cs", "doc. ing. mgr. např. p. sv. tj. tzv."},
     {"en", "Co. Corp. Fig. Figs. Inc. Ltd. a.m. al. cf. p.m."},
     {"nl", "bijv. dhr. ds. ing. ir. mevr. mw. o.a."},
@@ -87,9 +85,8 @@ void AddAbbreviations(const std::string& language, std::set<std::string, std::le
     if (language != of) continue;
     for (const absl::string_view word : absl::StrSplit(words, ' ')) all->erase(std::string(word));
   }
-  all->insert(std::begin(kTitles), std::end(kTitles));
   for (const auto& [of, words] : kAbbreviations) {
-    if (language != of) continue;
+    if (*of != '\0' && language != of) continue;
     for (const absl::string_view word : absl::StrSplit(words, ' ')) all->emplace(word);
   }
 }
@@ -102,8 +99,7 @@ LanguageRules& RulesOf(const std::string& language) {
   LanguageRules& rules = entry->second;
   if (!is_new) return rules;
   AddAbbreviations(language, &rules.abbreviations);
-  rules.has_ordinals = std::find(std::begin(kWithOrdinals), std::end(kWithOrdinals), language) !=
-                       std::end(kWithOrdinals);
+  rules.has_ordinals = absl::c_linear_search(kWithOrdinals, language);
   UErrorCode error = U_ZERO_ERROR;
   rules.iterator.reset(
       icu::BreakIterator::createSentenceInstance(icu::Locale(language.c_str()), error));
@@ -163,10 +159,7 @@ bool EndsSentence(std::string_view text, TextRange range, UChar32 next,
   const std::string_view word = text.substr(begin, range.end - begin);
   if (word.size() < 2) return true;
   if (rules.abbreviations.count(word) > 0) return false;
-  if (u_isdigit(next) != 0 &&
-      std::find(std::begin(kCounted), std::end(kCounted), word) != std::end(kCounted)) {
-    return false;
-  }
+  if (u_isdigit(next) != 0 && absl::c_linear_search(kCounted, word)) return false;
   const std::string_view number = word.substr(0, word.size() - 1);
   if (rules.has_ordinals &&
       ((number.size() <= 2 && number.find_first_not_of("0123456789") == std::string_view::npos) ||

@@ -7,12 +7,11 @@
 #define SRU_SERVER_TRANSLATION_SENTENCES_H_
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "models/text/tokenizer.h"
 
 namespace sru::server::translation {

@@ -10,7 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/text/byte_tokenizer.h"
+#include "models/text/tokenizers.h"
 
 namespace sru::server::translation {
 namespace {
@@ -130,23 +130,23 @@ TEST(SentencesTest, LinesEndSentencesUnlessTheyAreWhiteSpace) {
 }
 
 TEST(SentencesTest, LongSentencesAreCutBeforeWords) {
-  const models::ByteTokenizer tokenizer(AllBytes());
+  const auto tokenizer = models::MakeByteTokenizer(AllBytes());
   std::vector<TextRange> parts;
   const std::string text = "one two three four five six seven";
-  ASSERT_TRUE(CutSentence(text, {4, text.size()}, tokenizer, 12, &parts).ok());
+  ASSERT_TRUE(CutSentence(text, {4, text.size()}, *tokenizer, 12, &parts).ok());
   EXPECT_THAT(Texts(text, parts), ElementsAre("two three", "four", "five", "six seven"));
   parts.clear();
-  ASSERT_TRUE(CutSentence(text, {0, text.size()}, tokenizer, 100, &parts).ok());
+  ASSERT_TRUE(CutSentence(text, {0, text.size()}, *tokenizer, 100, &parts).ok());
   EXPECT_THAT(Texts(text, parts), ElementsAre(text));
 }
 
 TEST(SentencesTest, WithoutSpacesTheyAreCutBeforeCharacters) {
-  const models::ByteTokenizer tokenizer(AllBytes());
+  const auto tokenizer = models::MakeByteTokenizer(AllBytes());
   const std::string character = "\xE4\xBD\xA0";
   std::string text;
   for (int i = 0; i < 7; ++i) text += character;
   std::vector<TextRange> parts;
-  ASSERT_TRUE(CutSentence(text, {0, text.size()}, tokenizer, 8, &parts).ok());
+  ASSERT_TRUE(CutSentence(text, {0, text.size()}, *tokenizer, 8, &parts).ok());
   std::string joined;
   for (const std::string& part : Texts(text, parts)) {
     EXPECT_LE(part.size(), 8u);
@@ -156,7 +156,7 @@ TEST(SentencesTest, WithoutSpacesTheyAreCutBeforeCharacters) {
   EXPECT_EQ(joined, text);
   // A character of more tokens than there may be stays whole.
   parts.clear();
-  ASSERT_TRUE(CutSentence(character, {0, 3}, tokenizer, 2, &parts).ok());
+  ASSERT_TRUE(CutSentence(character, {0, 3}, *tokenizer, 2, &parts).ok());
   EXPECT_THAT(Texts(character, parts), ElementsAre(character));
 }
 
@@ -176,7 +176,7 @@ TEST(SentencesTest, TextsWithoutLettersCostLittle) {
 }
 
 TEST(SentencesTest, HostileTextsTakeLinearTime) {
-  const models::ByteTokenizer tokenizer(AllBytes());
+  const auto tokenizer = models::MakeByteTokenizer(AllBytes());
   for (const char* const part :
        {". ", "Mr. ", "e.g. ", ".1", "a. B. ", "\"", ".)", "? ", "\n", "a", "A. ", "1. ", " "}) {
     std::string text;
@@ -184,7 +184,7 @@ TEST(SentencesTest, HostileTextsTakeLinearTime) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<TextRange> parts;
     for (const TextRange& range : SplitSentences(text, "en", Splitting::kSentences)) {
-      ASSERT_TRUE(CutSentence(text, range, tokenizer, 127, &parts).ok());
+      ASSERT_TRUE(CutSentence(text, range, *tokenizer, 127, &parts).ok());
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << part;
   }

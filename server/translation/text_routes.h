@@ -17,13 +17,17 @@
 #ifndef SRU_SERVER_TRANSLATION_TEXT_ROUTES_H_
 #define SRU_SERVER_TRANSLATION_TEXT_ROUTES_H_
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "nlohmann/json.hpp"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/in_flight.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rest/route.h"
+#include "server/translation/request_fields.h"
 #include "server/translation/text_translator.h"
 
 namespace sru::server::translation {
@@ -34,8 +38,20 @@ std::vector<rest::RouteGroup> TextRoutes(const lifecycle::ModelRegistry* registr
                                          const calls::RequestLimits& limits,
                                          calls::InFlight* in_flight);
 
+// Its parts, and what they share.
 rest::RouteGroup DeepLRoutes(const std::shared_ptr<TextTranslator>& translator);
 rest::RouteGroup LibreTranslateRoutes(const std::shared_ptr<TextTranslator>& translator);
+
+// The fields of the query and the body, whose memory is given back.
+absl::Status ReadFields(const SharedCall& call, RequestFields* fields);
+
+using TextHandler = std::function<void(const SharedCall&, TextTranslator&)>;
+// A route that takes a form or JSON, with these fields in its description.
+rest::Route TextRoute(const std::string& method, const std::string& path, rest::ErrorForm errors,
+                      const std::string& summary, const std::vector<std::string>& fields,
+                      const std::shared_ptr<TextTranslator>& translator, TextHandler handle);
+
+void ReplyJson(const SharedCall& call, const nlohmann::json& answer);
 
 }  // namespace sru::server::translation
 

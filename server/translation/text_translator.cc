@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "server/base/interruption.h"
 #include "server/calls/message_cord.h"
+#include "server/rest/error_response.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::translation {
@@ -19,6 +20,13 @@ namespace {
 // Sentences of a call. Alignments take memory with the square of the length.
 constexpr size_t kMostUnits = 64;
 constexpr size_t kMostAligned = 16;
+constexpr char kTranslate[] = "/sru.v1.InferenceService/Translate";
+// An answer is kept as it came and as a message, until its texts are put together.
+constexpr int64_t kCopies = 2;
+// The languages and sentences of so many texts, of so many bytes in all, are found within a part of
+// a millisecond. More would keep a loop from its connections, or a worker from its batches.
+constexpr size_t kFewTexts = 8;
+constexpr size_t kShortTexts = 512;
 
 // A text on its way through the models of its path.
 struct Job {
@@ -41,16 +49,34 @@ std::string Instead(const std::vector<std::string>& codes) {
   return absl::StrCat("; there are ", absl::StrJoin(codes, ", "));
 }
 
+bool IsShort(const std::vector<std::string>& texts) {
+  size_t size = 0;
+  for (const std::string& text : texts) size += text.size();
+  return texts.size() <= kFewTexts && size <= kShortTexts;
+}
+
+// The memory of an answer with these texts: as values of JSON, and as JSON in a buffer that grows
+// by doubling.
+int64_t JsonBytes(const std::vector<TranslatedText>& texts) {
+  size_t bytes = 0;
+  for (const TranslatedText& text : texts) {
+    const auto escapes = std::count_if(text.text.begin(), text.text.end(), [](unsigned char c) {
+      return c < 0x20 || c == '"' || c == '\\';
+    });
+    bytes += 3 * text.text.size() + 2 * 5 * static_cast<size_t>(escapes);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 // One request. Its functions run one after the other, on the threads that bring the answers.
 class Translation : public std::enable_shared_from_this<Translation> {
  public:
-  Translation(TextRequest request, const calls::RequestLimits& limits, TextTranslator::Call call,
-              TextTranslator::Reserve reserve, TextTranslator::Done done,
-              calls::InFlight* in_flight)
-      : request_(std::move(request)),
+  Translation(SharedCall call, TextRequest request, const calls::RequestLimits& limits,
+              TextTranslator::Done done, calls::InFlight* in_flight)
+      : call_(std::move(call)),
+        request_(std::move(request)),
+        is_short_(IsShort(request_.texts)),
         limits_(limits),
-        call_(std::move(call)),
-        reserve_(std::move(reserve)),
         done_(std::move(done)),
         in_flight_(*in_flight) {
     in_flight_.Enter();
@@ -59,6 +85,24 @@ class Translation : public std::enable_shared_from_this<Translation> {
   Translation(const Translation&) = delete;
   Translation& operator=(const Translation&) = delete;
 
+  // Runs `work` where it may take as long as these texts need.
+  void RunAside(std::function<void()> work) {
+    if (is_short_) return work();
+    const SharedCall call = call_;  // the work may be the end
+    call->RunAside(std::move(work));
+  }
+
+  void Start(const lifecycle::ModelRegistry& registry, std::atomic<int64_t>* num_characters) {
+    int64_t characters = 0;
+    for (const std::string& text : request_.texts) characters += CountUtf8(text);
+    const LanguageCatalog catalog(registry,
+                                  [this](absl::string_view model) { return call_->MayUse(model); });
+    if (absl::Status status = Prepare(catalog); !status.ok()) return End(status);
+    *num_characters += characters;
+    Run();
+  }
+
+ private:
   absl::Status Prepare(const LanguageCatalog& catalog) {
     if (request_.texts.empty() || request_.texts.size() > kMostTexts) {
       return InvalidArgument(request_.texts_field, ": expected 1 to ", kMostTexts, " texts, found ",
@@ -89,18 +133,26 @@ class Translation : public std::enable_shared_from_this<Translation> {
       if (absl::Status status = EndStep(); !status.ok()) return End(status);
       if (calls_.empty()) return End(absl::OkStatus());
       phase_ = 0;
-      call_(MakeRequest(calls_.back()), [self = shared_from_this()](calls::LocalAnswer answer) {
-        self->answer_ = std::move(answer);
-        if (self->phase_.fetch_add(1) == 1) self->Resume();
-      });
+      call_->Unary(kTranslate, MakeRequest(calls_.back()),
+                   [self = shared_from_this()](calls::LocalAnswer answer) {
+                     self->RunAside([self, answer = std::move(answer)]() mutable {
+                       self->Resume(std::move(answer));
+                     });
+                   });
       if (phase_.fetch_add(1) == 0) return;  // the answer's thread goes on
       if (!TakeAnswer()) return;
     }
   }
 
- private:
-  void Resume() {
-    if (TakeAnswer()) Run();
+  void Resume(calls::LocalAnswer answer) {
+    const auto bytes = static_cast<int64_t>(answer.message.size());
+    if (answer.end.status.ok()) answer.end.status = Reserve(kCopies * bytes);
+    answer_ = std::move(answer);
+    if (phase_.fetch_add(1) == 1 && TakeAnswer()) Run();
+  }
+
+  absl::Status Reserve(int64_t bytes) const {
+    return call_->memory().Grow(bytes) ? absl::OkStatus() : call_->memory().NoMemory();
   }
 
   // The language of a text: of those found in it the first that models translate from, or the
@@ -146,8 +198,9 @@ class Translation : public std::enable_shared_from_this<Translation> {
     for (Job& job : jobs_) {
       if (step_ >= job.path.size()) continue;
       const TranslatorModel& model = job.path[step_];
-      SRU_ASSIGN_OR_RETURN(job.document, Document::Parse(std::move(job.text), request_.rules,
-                                                         SplitterOf(model), reserve_));
+      SRU_ASSIGN_OR_RETURN(job.document,
+                           Document::Parse(std::move(job.text), request_.rules, SplitterOf(model),
+                                           [this](int64_t bytes) { return Reserve(bytes); }));
       job.translations.assign(job.document->units().size(), {});
       for (size_t i = 0; i < job.translations.size(); ++i) {
         const bool aligned = job.document->units()[i].needs_alignment();
@@ -237,7 +290,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
       if (job.document == nullptr) continue;
       const TranslatorModel& model = job.path[step_ - 1];
       const bool add_spaces = !HasSpaces(model.source_key) && HasSpaces(model.target_key);
-      SRU_RETURN_UNLESS_OK(reserve_(job.document->AnswerBytes(job.translations)));
+      SRU_RETURN_UNLESS_OK(Reserve(job.document->AnswerBytes(job.translations)));
       SRU_ASSIGN_OR_RETURN(job.text, job.document->Assemble(job.translations, add_spaces));
       if (step_ == job.path.size()) answers_[i].text = std::move(job.text);
       job.document = nullptr;
@@ -247,16 +300,18 @@ class Translation : public std::enable_shared_from_this<Translation> {
   }
 
   void End(absl::Status status) { End(calls::CallEnd{std::move(status), {}, {}}); }
-  void End(const calls::CallEnd& end) {
-    call_ = nullptr;
-    reserve_ = nullptr;
-    std::exchange(done_, nullptr)(end, std::move(answers_));
+  void End(calls::CallEnd end) {
+    if (end.status.ok()) end.status = Reserve(JsonBytes(answers_));
+    const SharedCall call = std::exchange(call_, nullptr);
+    const TextTranslator::Done done = std::exchange(done_, nullptr);
+    if (!end.status.ok()) return call->Fail(rest::ErrorOfCall(end));
+    done(answers_);
   }
 
+  SharedCall call_;
   TextRequest request_;
+  const bool is_short_;
   const calls::RequestLimits limits_;
-  TextTranslator::Call call_;
-  TextTranslator::Reserve reserve_;
   TextTranslator::Done done_;
   calls::InFlight& in_flight_;
   std::vector<Job> jobs_;
@@ -271,17 +326,10 @@ class Translation : public std::enable_shared_from_this<Translation> {
 
 }  // namespace
 
-void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
-  int64_t characters = 0;
-  for (const std::string& text : request.texts) characters += CountUtf8(text);
-  const LanguageCatalog catalog(registry_, request.may_use);
-  const auto translation = std::make_shared<Translation>(
-      std::move(request), limits_, std::move(call), std::move(reserve), done, &in_flight_);
-  if (absl::Status status = translation->Prepare(catalog); !status.ok()) {
-    return done({status, {}, {}}, {});
-  }
-  num_characters_ += characters;
-  translation->Run();
+void TextTranslator::Translate(const SharedCall& call, TextRequest request, Done done) {
+  const auto translation = std::make_shared<Translation>(call, std::move(request), limits_,
+                                                         std::move(done), &in_flight_);
+  translation->RunAside([this, translation] { translation->Start(registry_, &num_characters_); });
 }
 
 }  // namespace sru::server::translation

@@ -3,8 +3,8 @@
 // sentences into parts that the model takes; makes the calls; and puts the text together again.
 // Without a direct model a text goes through English, by two models.
 //
-// Sentences of all texts share calls, each of which is answered before the next one is made. Calls
-// are the caller's to make, so that its token, deadline and limits hold for them.
+// Sentences of all texts share calls, each of which is answered before the next one is made. The
+// request makes them (RestCall::Unary()), so that its token, deadline and limits hold for them.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TRANSLATION_TEXT_TRANSLATOR_H_
@@ -13,15 +13,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/cord.h"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/in_flight.h"
-#include "server/calls/local_calls.h"
 #include "server/lifecycle/model_registry.h"
+#include "server/rest/route.h"
 #include "server/translation/document.h"
 #include "server/translation/languages.h"
 
@@ -29,14 +28,14 @@ namespace sru::server::translation {
 
 inline constexpr size_t kMostTexts = 1000;
 
+using SharedCall = std::shared_ptr<rest::RestCall>;
+
 struct TextRequest {
   std::vector<std::string> texts;    // valid UTF-8
   const char* texts_field = "text";  // their name, for errors
   std::string source;                // a code; "" = that of each text is found
   std::string target;
   TextRules rules;
-  // False for a model that is chosen only if no other has the languages; null: for none.
-  std::function<bool(absl::string_view model)> may_use;
 };
 
 struct TranslatedText {
@@ -48,10 +47,7 @@ struct TranslatedText {
 
 class TextTranslator {
  public:
-  // Makes a call of Translate. `done` may run before it returns.
-  using Call = std::function<void(absl::Cord request, calls::LocalCalls::OnDone done)>;
-  using Reserve = Document::Reserve;
-  using Done = std::function<void(const calls::CallEnd& end, std::vector<TranslatedText> texts)>;
+  using Done = std::function<void(const std::vector<TranslatedText>& texts)>;
 
   // Both outlive this. `in_flight` counts the texts that are being translated: between two calls
   // nothing else tells that more will come.
@@ -63,10 +59,9 @@ class TextTranslator {
   // Changes with the catalog.
   int64_t catalog_generation() const { return registry_.generation(); }
 
-  // `done` is called once, on any thread; with kCancelled when the thread's work is to end
-  // (server/base/interruption.h). It and `call` may throw, into whom has called: the caller of
-  // this, or of `done`.
-  void Translate(TextRequest request, Call call, Reserve reserve, Done done);
+  // Calls `done` with the translations, or fails the request; once, on any thread. A model that the
+  // caller may not use is chosen only if no other has the languages.
+  void Translate(const SharedCall& call, TextRequest request, Done done);
 
   // The characters of all texts so far, except those of requests that were refused before their
   // first call.

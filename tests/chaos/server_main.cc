@@ -38,7 +38,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
 
   const auto devices = std::make_shared<FailingDevices>(kDevices);
-  auto server = server::Server::StartOn(std::make_unique<FailingBackend>(devices), options);
+  auto server = server::Server::Start(options, std::make_unique<FailingBackend>(devices));
   if (!server.ok()) {
     server::LogError(server.status().message());
     return 1;

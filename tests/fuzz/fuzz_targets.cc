@@ -30,15 +30,10 @@
 #include "models/safetensors.h"
 #include "models/stack_builder.h"
 #include "models/state_codec.h"
-#include "models/text/byte_tokenizer.h"
-#include "models/text/character_tokenizer.h"
-#include "models/text/line_word_tokenizer.h"
-#include "models/text/preprocessing.h"
 #include "models/text/sentencepiece_tokenizer.h"
 #include "models/text/tokenizer.h"
-#include "models/text/unicode_word_tokenizer.h"
+#include "models/text/tokenizers.h"
 #include "models/text/vocabulary.h"
-#include "models/text/word_tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "server/base/log.h"
 #include "server/calls/bounds/request_outline.h"
@@ -54,7 +49,7 @@
 #include "server/rest/json_message.h"
 #include "server/rest/json_reader.h"
 #include "server/rest/memory_hold.h"
-#include "server/rest/v2_request.h"
+#include "server/rest/v2_infer.h"
 #include "server/rest/v2_tensor.h"
 #include "server/tasks/answer/answer_parser.h"
 #include "server/tasks/generate/generate_parser.h"
@@ -104,7 +99,7 @@ void RequireSameModel(const server::calls::RequestOutline& outline, const Reques
 }
 
 struct Splitter {
-  std::unique_ptr<models::Preprocessor> preprocessor;
+  models::PreprocessingConfig config;
   std::unique_ptr<models::Tokenizer> tokenizer;
 };
 
@@ -121,8 +116,7 @@ std::vector<Splitter> Splitters() {
     for (const bool lowercase : {false, true}) {
       const models::PreprocessingConfig config{type, lowercase};
       splitters.push_back(
-          {std::make_unique<models::Preprocessor>(config),
-           std::make_unique<models::WordTokenizer>(config, ThreeSymbols("a\nb\n'"), /*oov_id=*/1)});
+          {config, models::MakeWordTokenizer(config, ThreeSymbols("a\nb\n'"), /*oov_id=*/1)});
     }
   }
   return splitters;
@@ -131,20 +125,18 @@ std::vector<Splitter> Splitters() {
 // The tokenizers without preprocessing, of three symbols each.
 std::vector<std::unique_ptr<models::Tokenizer>> OtherTokenizers() {
   std::vector<std::unique_ptr<models::Tokenizer>> tokenizers;
-  tokenizers.push_back(
-      std::make_unique<models::ByteTokenizer>(std::vector<uint8_t>{' ', 'a', 0xc3}));
+  tokenizers.push_back(models::MakeByteTokenizer({' ', 'a', 0xc3}));
   for (const int oov_id : {models::Tokenizer::kNotFound, 0}) {
-    tokenizers.push_back(
-        std::make_unique<models::CharacterTokenizer>(ThreeSymbols("a\nb\n\\n"), oov_id));
+    tokenizers.push_back(models::MakeCharacterTokenizer(ThreeSymbols("a\nb\n\\n"), oov_id));
   }
   for (const char* words : {"a\n</s>\nb", "a\n</s>\n<unk>"}) {
-    auto tokenizer = models::LineWordTokenizer::Create(ThreeSymbols(words));
+    auto tokenizer = models::MakeLineWordTokenizer(ThreeSymbols(words), "vocab.txt");
     Require(tokenizer.ok(), "the words are good");
     tokenizers.push_back(*std::move(tokenizer));
   }
   for (const bool lowercase : {false, true}) {
-    tokenizers.push_back(std::make_unique<models::UnicodeWordTokenizer>(ThreeSymbols("a\nb\n'"),
-                                                                        /*oov_id=*/1, lowercase));
+    tokenizers.push_back(models::MakeUnicodeWordTokenizer(ThreeSymbols("a\nb\n'"),
+                                                          /*oov_id=*/1, lowercase));
   }
   return tokenizers;
 }
@@ -209,7 +201,7 @@ void CheckTokenizer(const models::Tokenizer& tokenizer, std::string_view text, s
 void CheckSpans(std::string_view text, bool valid) {
   size_t last_byte = 0;
   size_t last_char = 0;
-  const absl::Status status = models::UnicodeWordTokenizer::Split(
+  const absl::Status status = models::SplitUnicodeWords(
       text, models::Tokenizer::kNoLimit, [&](const models::TextSpan& span) {
         Require(last_byte <= span.begin_byte && span.begin_byte < span.end_byte &&
                     span.end_byte <= text.size(),
@@ -252,10 +244,12 @@ void CheckReaderInput(std::string_view bytes) {
   const size_t length = std::min<size_t>(static_cast<uint8_t>(bytes[0]), bytes.size() - 1);
   const std::string_view question = bytes.substr(1, length);
   const std::string_view passage = bytes.substr(1 + length);
-  const models::UnicodeWordTokenizer tokenizer(ThreeSymbols("a\nb\n'"), /*oov_id=*/1,
-                                               /*lowercase=*/true);
-  const auto asked = models::TokenizeWithSpans(tokenizer, question);
-  const auto given = models::TokenizeWithSpans(tokenizer, passage);
+  const auto tokenizer = models::MakeUnicodeWordTokenizer(ThreeSymbols("a\nb\n'"), /*oov_id=*/1,
+                                                          /*lowercase=*/true);
+  models::EncodeOptions options;
+  options.spans = true;
+  const auto asked = tokenizer->Encode(question, options);
+  const auto given = tokenizer->Encode(passage, options);
   for (const auto* tokens : {&asked, &given}) {
     if (!tokens->ok()) RequireMessage(tokens->status());
   }
@@ -266,7 +260,7 @@ void CheckReaderInput(std::string_view bytes) {
         passage.substr(given->spans[i].begin_byte, last.end_byte - given->spans[i].begin_byte);
     Require(!answer.empty() && FindInvalidUtf8(answer) == answer.size(),
             "an answer is cut at character borders");
-    Require(given->ids[i] >= 0 && given->ids[i] < tokenizer.size(), "ids are in range");
+    Require(given->ids[i] >= 0 && given->ids[i] < tokenizer->size(), "ids are in range");
   }
   models::ReaderConfig config;
   config.features = {models::ReaderFeature::kExact, models::ReaderFeature::kLower,
@@ -304,8 +298,7 @@ void FuzzSafetensors(std::string_view bytes) {
   volatile uint8_t sink = 0;
   for (const auto& [name, view] : (*file)->tensors()) {
     total += view.bytes;
-    Require(reinterpret_cast<uintptr_t>(view.data) % models::TensorTypeBytes(view.dtype) == 0,
-            "a view is aligned");
+    Require(reinterpret_cast<uintptr_t>(view.data) % view.dtype.bytes == 0, "a view is aligned");
     const auto* data = static_cast<const uint8_t*>(view.data);
     for (size_t i = 0; i < view.bytes; ++i) sink = static_cast<uint8_t>(sink ^ data[i]);
     const auto floats = (*file)->Floats(name, view.shape);
@@ -344,7 +337,7 @@ void FuzzConfig(std::string_view bytes) {
   if (config->has_embedding) {
     const int size = config->embedding.vocabulary_size;
     Require(between(size, 1, models::kMaxVocabulary), "vocabulary_size is in range");
-    Require(between(config->embedding.oov_id, models::EmbeddingConfig::kNoOov, size - 1),
+    Require(between(config->embedding.oov_id, models::Tokenizer::kNotFound, size - 1),
             "oov_id is in range");
     const std::vector<uint8_t>& vocabulary = config->tokenizer.byte_vocabulary;
     Require(vocabulary.empty() || static_cast<int>(vocabulary.size()) == size, "a byte has an id");
@@ -409,13 +402,14 @@ void FuzzText(std::string_view bytes) {
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
   for (const Splitter& splitter : *kSplitters) {
     std::vector<std::string> words;
-    const absl::Status status = splitter.preprocessor->Split(
-        text, models::Preprocessor::kNoLimit, [&](std::string_view word, size_t begin, size_t end) {
-          Require(begin < end && end <= text.size(), "a word is in the text");
-          Require(!word.empty(), "a word is not empty");
-          Require(FindInvalidUtf8(word) == word.size(), "a word is valid UTF-8");
-          words.emplace_back(word);
-        });
+    const absl::Status status =
+        models::SplitWords(splitter.config, text, models::Tokenizer::kNoLimit,
+                           [&](std::string_view word, size_t begin, size_t end) {
+                             Require(begin < end && end <= text.size(), "a word is in the text");
+                             Require(!word.empty(), "a word is not empty");
+                             Require(FindInvalidUtf8(word) == word.size(), "a word is valid UTF-8");
+                             words.emplace_back(word);
+                           });
     Require(status.ok() == valid, "exactly invalid UTF-8 is refused");
     if (Failed(status)) return;
     const auto ids = splitter.tokenizer->Encode(text, limit);
@@ -624,7 +618,8 @@ void FuzzAnswerRequest(const absl::Cord& bytes) {
   const auto lengths = server::tasks::MeasureQueries(request.queries(), limits);
   if (Refused(lengths.status())) return;
   static const auto* const kTokenizer =
-      new models::UnicodeWordTokenizer(ThreeSymbols("a\nb\n'"), /*oov_id=*/1, /*lowercase=*/true);
+      models::MakeUnicodeWordTokenizer(ThreeSymbols("a\nb\n'"), /*oov_id=*/1, /*lowercase=*/true)
+          .release();
   models::ReaderConfig plain;
   plain.features = {models::ReaderFeature::kExact, models::ReaderFeature::kTf};
   models::ReaderConfig tagged;
@@ -953,17 +948,17 @@ void RequireSameJson(absl::string_view text) {
 // Values that have a form in JSON come back from it as they were, except for the bits of a NaN.
 void RequireSameValues(const inference::ModelInferRequest::InferInputTensor& input,
                        const std::string& raw) {
-  const auto type = server::rest::ParseTensorType(input.datatype());
+  const auto* const type = server::rest::FindTensorType(input.datatype());
   const std::vector<int64_t> shape(input.shape().begin(), input.shape().end());
   const auto count = server::rest::CountElements(shape, 1 << 20, "input");
-  if (!type.has_value() || !count.ok()) return;
+  if (type == nullptr || !count.ok()) return;
   if (!server::rest::CheckTensorData(raw, *type, *count, "input").ok()) return;
   std::string json = "[";
-  server::rest::AppendTensorPart(raw, *type, /*is_first=*/true, std::string::npos, &json);
+  server::rest::AppendTensorPart(raw, *type, std::string::npos, &json);
   json += "]";
   Require(json.size() <= server::rest::JsonBytesBound(raw.size(), *type, *count),
           "the bound holds");
-  if (json.find("\"NaN\"") != std::string::npos || *type == server::rest::TensorType::kBool) return;
+  if (json.find("\"NaN\"") != std::string::npos || input.datatype() == "BOOL") return;
   std::string again;
   Require(server::rest::ReadTensorData(json, *type, shape, "input", &again).ok(),
           "JSON is read again");
@@ -1075,7 +1070,7 @@ void FuzzClientBody(std::string_view body) {
       nlohmann::json tree = nlohmann::json::object();
       error = server::rest::ParseTree({body.data(), body.size()}, &hold, &tree);
       server::rest::FieldReader fields(tree);
-      if (error.status.ok()) error = reader(&fields, server::calls::RequestLimits(), &request);
+      if (error.status.ok()) error = reader(&fields, &request);
     }
     Require(memory.used() == 0, "memory is given back");
     if (!error.status.ok()) return RequireRefusal(error.status);
@@ -1090,8 +1085,8 @@ void FuzzClientBody(std::string_view body) {
   for (const char* const task : {"encoder", "classifier", "tagger", "translator", "reader"}) {
     v1::ModelInfo model;
     model.set_task(task);
-    read([&](auto* fields, const auto& limits, auto* request) {
-      return server::rest::ReadPipeline(model, fields, limits, request);
+    read([&](auto* fields, auto* request) {
+      return server::rest::ReadPipeline(model, fields, request);
     });
   }
 }

@@ -62,7 +62,7 @@ class PaddedTensor {
  public:
   PaddedTensor(const models::SafetensorsFile& file, const std::string& name) {
     const models::TensorView* view = file.Find(name);
-    if (view == nullptr || view->dtype != models::TensorType::kF32 || view->shape.size() != 3) {
+    if (view == nullptr || view->dtype.name != "F32" || view->shape.size() != 3) {
       return;
     }
     data_ = static_cast<const float*>(view->data);

@@ -47,7 +47,7 @@ struct Query {
 };
 
 struct Passage {
-  models::TokenizedText tokens;
+  models::EncodedText tokens;
   std::vector<float> features;
   std::vector<float> start;
   std::vector<float> end;
@@ -103,7 +103,7 @@ class TrainedReaderTest : public testing::ModelTest {
   bool is_float32() const { return tested_.dtype == kernels::DataType::kFloat32; }
 
   // Whether the span is the recorded one; if it must be, expects so.
-  bool Check(const json& recorded, const std::string& passage, const models::TokenizedText& tokens,
+  bool Check(const json& recorded, const std::string& passage, const models::EncodedText& tokens,
              const models::Span& span) {
     const models::TextSpan& first = tokens.spans[span.first];
     const models::TextSpan& last = tokens.spans[span.last];
@@ -152,10 +152,12 @@ class TrainedReaderTest : public testing::ModelTest {
   }
 
  private:
-  models::TokenizedText Tokenize(const std::string& text) const {
-    auto tokens = models::TokenizeWithSpans(*model_->tokenizer(), text);
+  models::EncodedText Tokenize(const std::string& text) const {
+    models::EncodeOptions options;
+    options.spans = true;
+    auto tokens = model_->tokenizer()->Encode(text, options);
     EXPECT_TRUE(tokens.ok()) << tokens.status();
-    return tokens.ok() ? *std::move(tokens) : models::TokenizedText();
+    return tokens.ok() ? *std::move(tokens) : models::EncodedText();
   }
 
   void ComputeBatch(const std::vector<Query>& queries,
@@ -167,7 +169,7 @@ class TrainedReaderTest : public testing::ModelTest {
     std::vector<float> features;
     const size_t first = computed->size();
     for (const Query& query : queries) {
-      const models::TokenizedText question = Tokenize(query.question);
+      const models::EncodedText question = Tokenize(query.question);
       const models::QuestionFeatures asked(config, query.question, question, {});
       question_ids.insert(question_ids.end(), question.ids.begin(), question.ids.end());
       question_offsets.push_back(static_cast<int32_t>(question_ids.size()));

@@ -290,7 +290,7 @@ TEST_F(CudaLossTest, ReloadsGoOnWithTheDeviceThatIsLeft) {
 TEST_F(CudaLossTest, AServerThatDoesNotFitDoesNotStart) {
   kernels::BackendOptions options;
   options.cuda_memory_limit_bytes = 5500000;  // the weights have 4.9 MB
-  const auto started = server::Server::StartOn(MakeBackend(options), SmallOptions());
+  const auto started = server::Server::Start(SmallOptions(), MakeBackend(options));
   EXPECT_EQ(started.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(started.status().message()),
               AllOf(HasSubstr("trec"), HasSubstr("budget of 5.5 MB"),
@@ -300,8 +300,8 @@ TEST_F(CudaLossTest, AServerThatDoesNotFitDoesNotStart) {
 TEST(DeviceMemoryTest, AServerWhoseWorkspacesDoNotFitDoesNotStart) {
   auto devices = std::make_shared<FailingDevices>(2);
   devices->max_workspaces = 3;
-  const auto started = server::Server::StartOn(std::make_unique<FailingBackend>(devices),
-                                               TestOptions(kBundledRepository));
+  const auto started = server::Server::Start(TestOptions(kBundledRepository),
+                                             std::make_unique<FailingBackend>(devices));
   EXPECT_EQ(started.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(std::string(started.status().message()),
             "models/pretrained/trec/1: device 0: a workspace does not fit");

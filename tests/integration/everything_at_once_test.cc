@@ -113,7 +113,7 @@ class EverythingAtOnceTest : public ::testing::Test {
   ~EverythingAtOnceTest() override { StopCallers(); }
 
   void Start(const server::Options& options) {
-    server_ = server::Server::StartOn(std::make_unique<FailingBackend>(devices_), options).value();
+    server_ = server::Server::Start(options, std::make_unique<FailingBackend>(devices_)).value();
     uses_tls_ = options.security.has_tls();
     metrics_port_ = server_->metrics_address().port;
     http_port_ = server_->http_address()->port;

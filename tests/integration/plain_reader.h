@@ -69,8 +69,9 @@ class PlainReader {
 
   v1::QueryAnswers AnswerQuery(const v1::AnswerRequest& request, const v1::Query& query) const {
     const models::ReaderConfig& config = model_->config().reader;
-    const models::TokenizedText question =
-        *models::TokenizeWithSpans(*model_->tokenizer(), query.question());
+    models::EncodeOptions with_spans;
+    with_spans.spans = true;
+    const models::EncodedText question = *model_->tokenizer()->Encode(query.question(), with_spans);
     const models::QuestionFeatures features(
         config, query.question(), question,
         {query.question_lemmas().begin(), query.question_lemmas().end()});
@@ -79,11 +80,11 @@ class PlainReader {
         request.max_answer_tokens() == 0 ? config.max_len : request.max_answer_tokens();
     v1::QueryAnswers answers;
     size_t token_count = question.size();
-    std::vector<models::TokenizedText> passages;
+    std::vector<models::EncodedText> passages;
     std::vector<Found> all;
     for (int p = 0; p < query.passages_size(); ++p) {
-      passages.push_back(*models::TokenizeWithSpans(*model_->tokenizer(), query.passages(p)));
-      const models::TokenizedText& passage = passages.back();
+      passages.push_back(*model_->tokenizer()->Encode(query.passages(p), with_spans));
+      const models::EncodedText& passage = passages.back();
       token_count += passage.size();
       v1::PassageTags tags;
       if (query.passage_tags_size() > 0) tags = query.passage_tags(p);
@@ -141,8 +142,8 @@ class PlainReader {
   }
 
   // The start and end logits of a passage.
-  std::pair<std::vector<float>, std::vector<float>> Run(const models::TokenizedText& question,
-                                                        const models::TokenizedText& passage,
+  std::pair<std::vector<float>, std::vector<float>> Run(const models::EncodedText& question,
+                                                        const models::EncodedText& passage,
                                                         const std::vector<float>& features,
                                                         const v1::PassageTags& tags) const {
     const models::Reader& reader = *model_->As<models::Reader>();

@@ -142,7 +142,7 @@ class RunningServer {
   explicit RunningServer(const server::Options& options) : RunningServer(nullptr, options) {}
   // Null: the options choose the backend.
   RunningServer(std::unique_ptr<kernels::Backend> backend, const server::Options& options)
-      : server_(server::Server::StartOn(std::move(backend), options).value()),
+      : server_(server::Server::Start(options, std::move(backend)).value()),
         channel_(MakeChannel(server_->address().ToString())),
         stub_(v1::InferenceService::NewStub(channel_)) {}
 

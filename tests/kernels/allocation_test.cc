@@ -66,9 +66,8 @@ int64_t CountAllocations(Body body) {
 }
 
 int64_t AllocationsOfOneProduct() {
-  ProductShapes shapes;
   const AlignedBuffer weights(16 * 16);
-  const Product product(shapes, weights.data(), 16, 16, {64});
+  const Product product(ProductType::kFloat32, weights.data(), 16, 16, {64});
   ProductRunner runner(product);
   const AlignedBuffer x(64 * 16);
   AlignedBuffer y(64 * 16);

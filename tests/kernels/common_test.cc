@@ -7,10 +7,10 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/common/bfloat16.h"
-#include "kernels/common/highway.h"
-#include "kernels/common/outputs.h"
 #include "kernels/common/row_layout.h"
+#include "kernels/stack_spec.h"
 
 namespace sru::kernels {
 namespace {

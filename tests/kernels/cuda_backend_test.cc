@@ -508,11 +508,13 @@ TEST_F(CudaBackendTest, AStackAndAWorkspaceTakeFewAllocations) {
 TEST(ArrayPlanTest, ArraysAreAlignedAndApart) {
   ArrayPlan plan;
   const size_t sizes[] = {1, 0, 256, 255, 1000};
-  for (const size_t bytes : sizes) plan.Add(bytes);
+  ArrayView arrays[std::size(sizes)];
+  for (size_t i = 0; i < std::size(sizes); ++i) plan.Add(&arrays[i], sizes[i]);
   std::vector<char> memory(plan.bytes());
+  plan.Place(memory.data());
   std::vector<int> users(plan.bytes());
   for (size_t i = 0; i < std::size(sizes); ++i) {
-    const ArrayView array = plan.At(i, memory.data());
+    const ArrayView& array = arrays[i];
     EXPECT_EQ(array.bytes(), sizes[i]);
     EXPECT_EQ(array.data() == nullptr, sizes[i] == 0);
     if (sizes[i] == 0) continue;

@@ -35,8 +35,8 @@ struct Question {
   std::vector<float> bias;
   std::vector<int32_t> targets, counts, never;
   std::vector<int32_t> choices, choice_offsets;  // one list for each row
-  std::vector<PickSampling> sampling;
-  std::vector<PickAdjustment> adjustments;
+  std::vector<Sampling> sampling;
+  std::vector<Adjustment> adjustments;
   std::vector<int32_t> adjustment_offsets;
 
   int stride() const { return (vocabulary + 7) / 8 * 8; }
@@ -44,7 +44,7 @@ struct Question {
 
 struct Answers {
   std::vector<float> log_prob;
-  std::vector<PredictCandidate> candidates, picked;
+  std::vector<Candidate> candidates, picked;
   int64_t clusters = 0;
 
   std::vector<unsigned char> Bytes() const {

@@ -370,11 +370,11 @@ Bytes RunPredict() {
       logits[row * kWords + (k + 1) * kWords / 6] = 5.0f - static_cast<float>(k) / 4;
     }
   }
-  const std::vector<PickSampling> sampling = {{0.0f, 0, 0, 0, 1},
-                                              {1.0f, kWords / 3, 0.6f, 0.01f, ~0ULL / 3},
-                                              {2.0f, 77, 0, 0, ~0ULL},
-                                              {0.5f, 0, 0.9f, 0, ~0ULL / 2}};
-  std::vector<PickAdjustment> adjustments;
+  const std::vector<Sampling> sampling = {{0.0f, 0, 0, 0, 1},
+                                          {1.0f, kWords / 3, 0.6f, 0.01f, ~0ULL / 3},
+                                          {2.0f, 77, 0, 0, ~0ULL},
+                                          {0.5f, 0, 0.9f, 0, ~0ULL / 2}};
+  std::vector<Adjustment> adjustments;
   std::vector<int32_t> offsets = {0};
   for (int row = 0; row < kRows; ++row) {
     // Threads adjust logits that are other threads', of warps before and after theirs.
@@ -387,9 +387,9 @@ Bytes RunPredict() {
   const std::vector<int32_t> targets = {580, 300 + 2 * (kThreads - 1), 0, -1};
   const std::vector<int32_t> counts = {5, 0, 3, 0};
   std::vector<float> log_prob(kRows);
-  std::vector<PredictCandidate> candidates(size_t{kRows} * 5);
+  std::vector<Candidate> candidates(size_t{kRows} * 5);
   const PredictHeader header = {{kRows, {}}, 5, 0, candidates.data()};
-  std::vector<PredictCandidate> picked(kRows);
+  std::vector<Candidate> picked(kRows);
   PredictArgs args{};
   args.header = &header;
   args.max_rows = kRows;

@@ -618,7 +618,7 @@ TEST(CudaPredictTest, ChoosesTheBestOfAnyRow) {
 // Few candidates are written to the host's memory, more are copied, also by one recorded graph.
 TEST(CudaPredictTest, OnlyManyCandidatesAreCopied) {
   constexpr int kRows = 16;
-  constexpr int kMost = kMaxMappedCandidateBytes / (kRows * sizeof(PredictCandidate));
+  constexpr int kMost = kMaxMappedCandidateBytes / (kRows * sizeof(Candidate));
   const Predictor predictor(3 * kMost, 2 * kMost);
   ProgramRig rig(predictor.program, {kRows, 1});
   Call many(predictor.program, {{kRows}}, 1);
@@ -632,7 +632,7 @@ TEST(CudaPredictTest, OnlyManyCandidatesAreCopied) {
     call.data.ids[2].assign(kRows, count);
     const int64_t before = rig.controls[0]->bytes_to_host;
     ASSERT_TRUE(rig.Run(call).ok());
-    const int64_t bytes = int64_t{kRows} * count * sizeof(PredictCandidate);
+    const int64_t bytes = int64_t{kRows} * count * sizeof(Candidate);
     EXPECT_EQ(rig.controls[0]->bytes_to_host - before, count > kMost ? bytes : 0);
     for (int row = 0; row < kRows; ++row) {
       for (int i = 0; i < count; ++i) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/common/row_probe.h"
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/library_calls.h"
 #include "kernels/cpu/isa/cpu_isa.h"
 
@@ -118,8 +118,7 @@ TEST_P(ProductTest, ARowHasTheSameBitsInAnyNumberOfRowsAndAtAnyPlace) {
         for (float& value : all) value = normal(random);
         return all;
       };
-      ProductShapes shapes(GetParam());
-      const Product product(shapes, values(size_t(k) * n).data(), k, n, RowBuckets(kMaxRows));
+      const Product product(GetParam(), values(size_t(k) * n).data(), k, n, RowBuckets(kMaxRows));
       // One implementation for all of them, in steps that serve a single row.
       for (const ProductShape::Bucket& bucket : product.shape().buckets) {
         EXPECT_STREQ(bucket.description.impl_info_str(),

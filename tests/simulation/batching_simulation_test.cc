@@ -441,24 +441,26 @@ void History::StartVersion() {
       step_runners.push_back(std::make_unique<SimulatedSteps>(this, &v, device));
     }
   }
-  StepSourceOptions options;
+  WorkSourceOptions options;
   options.model = &v;
   options.on_device_lost = [this, &v](int device, const absl::Status&) { LoseDevice(&v, device); };
-  options.scheduler = v.scheduler;
   BatchSource::NestedRunner nested;
   if (pool_->interrupts() && random_.OneIn(2)) {
     nested.most = {random_.From(1, v.batcher.max_batch_tokens), v.batcher.max_batch_sequences};
     nested.runner = std::make_unique<SimulatedBatches>(
         this, &v, 0, static_cast<int>(nested.most.tokens), /*is_for_nested=*/true);
   }
-  auto batches = BatchSource::Create(std::move(batch_runners), options, v.batcher, &*pool_, &clock_,
-                                     nullptr, std::move(nested));
-  auto steps = StepSource::Create(std::move(step_runners), options, &*pool_, &clock_, nullptr);
-  if (!batches.ok() || !steps.ok()) {
+  auto batcher = Batcher::Create(v.batcher, &clock_);
+  v.scheduler.workers = PlacesOf(step_runners, pool_->num_devices());
+  auto scheduler = SequenceScheduler::Create(v.scheduler, &clock_);
+  if (!batcher.ok() || !scheduler.ok()) {
     std::abort();  // the options above are always right
   }
-  v.batches = *std::move(batches);
-  v.steps = *std::move(steps);
+  v.batches = std::make_unique<BatchSource>(std::move(batch_runners), *std::move(batcher), options,
+                                            &*pool_, &clock_, nullptr, std::move(nested));
+  v.steps = std::make_unique<StepSource>(std::move(step_runners), *std::move(scheduler),
+                                         absl::UnavailableError("the server is shutting down"),
+                                         options, &*pool_, &clock_, nullptr);
   v.batches->Start();
   v.steps->Start();
   serving_ = &v;

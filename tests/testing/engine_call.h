@@ -1,8 +1,9 @@
-// What the tests of the engine share: an observer that keeps what each batch was, and a call that
-// may be waited for. Both are thread-safe.
+// What the tests of the engine share: the workers, an observer that keeps what each batch was, and
+// a call that may be waited for. The last two are thread-safe.
 #ifndef SRU_TESTS_TESTING_ENGINE_CALL_H_
 #define SRU_TESTS_TESTING_ENGINE_CALL_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +18,23 @@
 
 namespace sru::server::batching {
 
+// Gives an engine workers, and 256 MiB for the states of sequences on each device if the options
+// have no budgets. `workers`: [device].
+inline std::unique_ptr<WorkerPool> MakePool(std::vector<int> workers, const Clock* clock,
+                                            EngineOptions* options, bool interrupts = false) {
+  WorkerPoolOptions pool;
+  pool.workers = std::move(workers);
+  pool.interrupts = interrupts;
+  for (size_t i = options->state_budgets.size(); i < pool.workers.size(); ++i) {
+    options->state_budgets.push_back(std::make_shared<kernels::ArenaBudget>(size_t{256} << 20));
+  }
+  auto made = std::make_unique<WorkerPool>(std::move(pool), clock);
+  options->pool = made.get();
+  return made;
+}
+
 // "sequences/tokens code" of each batch.
-class EngineObserver : public BatchObserver {
+class EngineObserver : public ComputeObserver {
  public:
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                const absl::Status& status) override {

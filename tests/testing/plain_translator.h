@@ -14,7 +14,7 @@
 #include "kernels/state_arena.h"
 #include "models/model.h"
 #include "models/translator.h"
-#include "server/tasks/translate/translate_task.h"
+#include "server/tasks/translate/translate_sequence.h"
 #include "tests/testing/translation.h"
 
 namespace sru::server {

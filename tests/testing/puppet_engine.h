@@ -94,7 +94,7 @@ class PuppetEngine {
   std::vector<int32_t> names() const { return names(running_.size() - 1); }
   std::vector<int32_t> names(size_t index) const {
     std::vector<int32_t> names;
-    for (const batching::SequenceTask* sequence : running_[index]->sequences()) {
+    for (const batching::SequenceTask* sequence : running_[index]->sequences) {
       names.push_back(TaskOf(sequence).token_ids[0]);
     }
     return names;

@@ -1,4 +1,4 @@
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/base/bfloat16_rows.cc"

@@ -1,6 +1,5 @@
 #include "kernels/cpu/base/layer_norm.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "kernels/stack_spec.h"
@@ -43,7 +42,13 @@ void NormalizeRow(const RowLayout& layout, const float* weight, const float* bia
   const float variance =
       hn::GetLane(hn::SumOfLanes(d, squares)) / static_cast<float>(layout.width());
 
-  if (!(variance <= kLargestVariance)) return NormalizeHugeRow(layout, weight, bias, x, y);
+  if (!(variance <= kLargestVariance)) {
+    NormalizeHugeRow(layout, weight, bias, kLayerNormEpsilon, x, y);
+    for (int segment = 0; segment < layout.segments; ++segment) {
+      for (size_t j = size; j < padded; ++j) y[segment * padded + j] = 0;
+    }
+    return;
+  }
 
   const V scale = hn::Set(d, 1.0f / std::sqrt(variance + kLayerNormEpsilon));
   for (size_t j = 0; j < stride; j += lanes) {
@@ -70,7 +75,7 @@ namespace sru::kernels::cpu {
 HWY_EXPORT(NormalizeRowsTarget);
 
 void NormalizeHugeRow(const RowLayout& layout, const float* weight, const float* bias,
-                      const float* x, float* y) {
+                      float epsilon, const float* x, float* y) {
   double sum = 0;
   for (int i = 0; i < layout.width(); ++i) sum += x[layout.Position(i)];
   const double mean = sum / layout.width();
@@ -79,14 +84,10 @@ void NormalizeHugeRow(const RowLayout& layout, const float* weight, const float*
     const double difference = x[layout.Position(i)] - mean;
     squares += difference * difference;
   }
-  const double scale = 1.0 / std::sqrt(squares / layout.width() + kLayerNormEpsilon);
+  const double scale = 1.0 / std::sqrt(squares / layout.width() + epsilon);
   for (int i = 0; i < layout.width(); ++i) {
     const int at = layout.Position(i);
     y[at] = static_cast<float>((x[at] - mean) * scale * weight[at] + bias[at]);
-  }
-  for (int segment = 0; segment < layout.segments; ++segment) {
-    float* padding = y + segment * layout.padded();
-    std::fill(padding + layout.size, padding + layout.padded(), 0.0f);
   }
 }
 

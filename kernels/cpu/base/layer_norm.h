@@ -13,11 +13,11 @@ namespace sru::kernels::cpu {
 void NormalizeRows(const RowLayout& layout, const float* weight, const float* bias, const float* x,
                    int rows, float* y);
 
-// One row in float64: what NormalizeRows() does with a variance above kLargestVariance, whose
-// squares may not fit into float32.
+// One row in float64, without its padding: what is done with a variance above kLargestVariance,
+// whose squares may not fit into float32.
 inline constexpr float kLargestVariance = 1e30f;
 void NormalizeHugeRow(const RowLayout& layout, const float* weight, const float* bias,
-                      const float* x, float* y);
+                      float epsilon, const float* x, float* y);
 
 }  // namespace sru::kernels::cpu
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <system_error>
 
-#include "kernels/out_of_memory.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cpu {

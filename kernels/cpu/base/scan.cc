@@ -68,25 +68,9 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
   }
 }
 
-template <Highway kHighway, Activation kActivation>
-HWY_NOINLINE void ScanRows(const ScanParameters& p, const ScanSteps& s) {
-  const size_t lanes = hn::Lanes(D());
-  // Registers: six vectors per group and the polynomial's constants.
-  constexpr int kWide = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
-  const size_t padded = static_cast<size_t>(p.padded);
-  size_t j = 0;
-  for (; j + kWide * lanes <= padded; j += kWide * lanes) {
-    ScanVectors<kHighway, kActivation, kWide>(p, s, j);
-  }
-  if constexpr (kWide > 2) {
-    for (; j + 2 * lanes <= padded; j += 2 * lanes) ScanVectors<kHighway, kActivation, 2>(p, s, j);
-  }
-  for (; j < padded; j += lanes) ScanVectors<kHighway, kActivation, 1>(p, s, j);
-}
-
-// As ScanVectors(), the constants being loaded once for all rows.
+// The same of single steps, the constants being loaded once for all rows.
 template <Highway kHighway, Activation kActivation, int kVectors>
-HWY_INLINE void StepVectors(const ScanParameters& p, const SingleSteps& s, size_t j) {
+HWY_INLINE void ScanVectors(const ScanParameters& p, const SingleSteps& s, size_t j) {
   const D d;
   const size_t lanes = hn::Lanes(d);
   const V alpha = hn::Set(d, p.alpha);
@@ -148,49 +132,33 @@ HWY_INLINE void StepVectors(const ScanParameters& p, const SingleSteps& s, size_
   }
 }
 
-template <Highway kHighway, Activation kActivation>
-HWY_NOINLINE void StepRows(const ScanParameters& p, const SingleSteps& s) {
+// All dimensions of either kind of steps.
+template <Highway kHighway, Activation kActivation, class Steps>
+HWY_NOINLINE void ScanRows(const ScanParameters& p, const Steps& s) {
   const size_t lanes = hn::Lanes(D());
+  // Registers: six vectors per group and the polynomial's constants.
   constexpr int kWide = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
   const size_t padded = static_cast<size_t>(p.padded);
   size_t j = 0;
   for (; j + kWide * lanes <= padded; j += kWide * lanes) {
-    StepVectors<kHighway, kActivation, kWide>(p, s, j);
+    ScanVectors<kHighway, kActivation, kWide>(p, s, j);
   }
-  for (; j < padded; j += lanes) StepVectors<kHighway, kActivation, 1>(p, s, j);
+  if constexpr (kWide > 2) {
+    for (; j + 2 * lanes <= padded; j += 2 * lanes) ScanVectors<kHighway, kActivation, 2>(p, s, j);
+  }
+  for (; j < padded; j += lanes) ScanVectors<kHighway, kActivation, 1>(p, s, j);
 }
 
-struct StepCall {
-  const ScanParameters& parameters;
-  const SingleSteps& steps;
-};
-
-struct StepVariant {
-  template <Highway kHighway, Activation kActivation>
-  HWY_INLINE static void Run(const StepCall& call) {
-    StepRows<kHighway, kActivation>(call.parameters, call.steps);
-  }
-};
-
-struct ScanCall {
-  const ScanParameters& parameters;
-  const ScanSteps& steps;
-};
-
-struct ScanVariant {
-  template <Highway kHighway, Activation kActivation>
-  HWY_INLINE static void Run(const ScanCall& call) {
-    ScanRows<kHighway, kActivation>(call.parameters, call.steps);
-  }
-};
-
-void ScanTarget(const ScanParameters& p, const ScanSteps& s) {
-  DispatchScan<ScanVariant>(p, ScanCall{p, s});
+template <class Steps>
+HWY_INLINE void ScanVariants(const ScanParameters& p, const Steps& s) {
+  DispatchScan(p, [&](auto variant) HWY_ATTR {
+    ScanRows<decltype(variant)::kHighway, decltype(variant)::kActivation>(p, s);
+  });
 }
 
-void SingleStepsTarget(const ScanParameters& p, const SingleSteps& s) {
-  DispatchScan<StepVariant>(p, StepCall{p, s});
-}
+void ScanTarget(const ScanParameters& p, const ScanSteps& s) { ScanVariants(p, s); }
+
+void SingleStepsTarget(const ScanParameters& p, const SingleSteps& s) { ScanVariants(p, s); }
 
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 

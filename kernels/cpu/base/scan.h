@@ -12,7 +12,6 @@
 #include <cstddef>
 
 #include "kernels/common/gate_scale.h"
-#include "kernels/common/highway.h"
 #include "kernels/cpu/base/bfloat16.h"
 #include "kernels/stack_spec.h"
 

@@ -102,26 +102,33 @@ HWY_INLINE V ScanStep(D d, V v_f, V v_r, V b_f, V b_r, V u0, V u1, V u2, V highw
   return kHighway == Highway::kNone ? hn::Mul(r, g) : Mix(d, r, g, highway);
 }
 
-// Calls Body::Run<highway, activation>(argument) for the variant that `p` names. Validate() has
-// refused values that have no case here.
-template <class Body, Activation kActivation, class Argument>
-HWY_INLINE void DispatchHighway(const ScanParameters& p, const Argument& argument) {
+// A variant of the recurrence that kernels are compiled for.
+template <Highway kOfHighway, Activation kOfActivation>
+struct ScanVariant {
+  static constexpr Highway kHighway = kOfHighway;
+  static constexpr Activation kActivation = kOfActivation;
+};
+
+// Calls body(ScanVariant()) for the variant that `p` names. Validate() has refused values that have
+// no case here.
+template <Activation kActivation, class Body>
+HWY_INLINE void DispatchHighway(const ScanParameters& p, const Body& body) {
   switch (p.highway) {
     case Highway::kNone:
-      return Body::template Run<Highway::kNone, kActivation>(argument);
+      return body(ScanVariant<Highway::kNone, kActivation>());
     case Highway::kInput:
-      return Body::template Run<Highway::kInput, kActivation>(argument);
+      return body(ScanVariant<Highway::kInput, kActivation>());
     case Highway::kMatrix:
-      return Body::template Run<Highway::kMatrix, kActivation>(argument);
+      return body(ScanVariant<Highway::kMatrix, kActivation>());
   }
 }
-template <class Body, class Argument>
-HWY_INLINE void DispatchScan(const ScanParameters& p, const Argument& argument) {
+template <class Body>
+HWY_INLINE void DispatchScan(const ScanParameters& p, const Body& body) {
   switch (p.activation) {
     case Activation::kIdentity:
-      return DispatchHighway<Body, Activation::kIdentity>(p, argument);
+      return DispatchHighway<Activation::kIdentity>(p, body);
     case Activation::kTanh:
-      return DispatchHighway<Body, Activation::kTanh>(p, argument);
+      return DispatchHighway<Activation::kTanh>(p, body);
   }
 }
 

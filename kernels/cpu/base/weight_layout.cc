@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels/common/gate_scale.h"
-#include "kernels/common/highway.h"
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
+#include "kernels/stack_spec.h"
 
 namespace sru::kernels::cpu {
 
@@ -61,11 +62,12 @@ AlignedBuffer PackGateConstants(const LayerSpec& spec, int direction) {
   return constants;
 }
 
-ScanParameters ScanParametersOf(const LayerSpec& spec, const AlignedBuffer& constants) {
+ScanParameters ScanParametersOf(const LayerSpec& spec, const AlignedBuffer& constants, int first,
+                                int size) {
   const int padded = RowLayout::RoundUp(spec.hidden_size);
-  const float* first = constants.data();
-  return {padded, HighwayOf(spec), spec.activation,    spec.alpha,
-          first,  first + padded,  first + 2 * padded, first + 3 * padded};
+  const float* at = constants.data() + first;
+  return {size, HighwayOf(spec), spec.activation, spec.alpha,
+          at,   at + padded,     at + 2 * padded, at + 3 * padded};
 }
 
 AlignedBuffer PackProjection(const LayerSpec& spec, const RowLayout& from, const RowLayout& to) {
@@ -82,31 +84,29 @@ bool ReadsEmbedding(const StackSpec& spec, bool looks_up_products) {
   return !looks_up_products || HighwayOf(spec.layers[0]) == Highway::kInput;
 }
 
-AlignedBuffer PackEmbedding(WeightSource* weights, const StackSpec& spec, const RowLayout& layout,
-                            size_t stride) {
-  const size_t width = spec.input_size;
-  AlignedBuffer rows(spec.vocabulary_size * stride);
-  ReadRows(weights, spec.embedding, width, [&](size_t first, size_t count, const float* values) {
-    for (size_t row = 0; row < count; ++row) {
-      layout.Pack(values + row * width, rows.data() + (first + row) * stride);
-    }
-  });
-  return rows;
-}
-
-AlignedArray<BFloat16> PackRoundedEmbedding(WeightSource* weights, const StackSpec& spec,
-                                            const RowLayout& layout, size_t stride) {
+template <typename T>
+AlignedArray<T> PackEmbedding(WeightSource* weights, const StackSpec& spec, const RowLayout& layout,
+                              size_t stride) {
   const size_t width = spec.input_size;
   AlignedBuffer padded(stride);
-  AlignedArray<BFloat16> rows(spec.vocabulary_size * stride);
+  AlignedArray<T> rows(spec.vocabulary_size * stride);
   ReadRows(weights, spec.embedding, width, [&](size_t first, size_t count, const float* values) {
     for (size_t row = 0; row < count; ++row) {
+      T* const to = rows.data() + (first + row) * stride;
       layout.Pack(values + row * width, padded.data());
-      ToBFloat16Row(padded.data(), stride, rows.data() + (first + row) * stride);
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        ToBFloat16Row(padded.data(), stride, to);
+      } else {
+        std::copy_n(padded.data(), stride, to);
+      }
     }
   });
   return rows;
 }
+template AlignedArray<float> PackEmbedding(WeightSource*, const StackSpec&, const RowLayout&,
+                                           size_t);
+template AlignedArray<BFloat16> PackEmbedding(WeightSource*, const StackSpec&, const RowLayout&,
+                                              size_t);
 
 AlignedBuffer PackVector(WeightSource* weights, const FloatView& vector) {
   const ReadWeights readable(weights, vector);

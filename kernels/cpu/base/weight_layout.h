@@ -15,22 +15,6 @@
 
 namespace sru::kernels::cpu {
 
-// The scope in which the vectors of a layer are readable: all its weights but the two matrices.
-class ReadLayerVectors {
- public:
-  ReadLayerVectors(WeightSource* weights, const LayerSpec& layer)
-      : weight_c_(weights, layer.weight_c),
-        bias_(weights, layer.bias),
-        norm_weight_(weights, layer.norm_weight),
-        norm_bias_(weights, layer.norm_bias) {}
-
- private:
-  const ReadWeights weight_c_;
-  const ReadWeights bias_;
-  const ReadWeights norm_weight_;
-  const ReadWeights norm_bias_;
-};
-
 // Weight and bias of a layer norm in a padded row; empty when there is none.
 struct NormWeights {
   AlignedBuffer weight;
@@ -50,8 +34,9 @@ void PackGateWeights(const LayerSpec& layer, const RowLayout& rows, int directio
                      int size, AlignedBuffer* packed);
 // v_f, v_r, b_f, b_r of one direction, each [padded hidden].
 AlignedBuffer PackGateConstants(const LayerSpec& layer, int direction);
-// `constants` is borrowed.
-ScanParameters ScanParametersOf(const LayerSpec& layer, const AlignedBuffer& constants);
+// Of `size` dimensions of the direction of `constants`, which is borrowed, from `first` on.
+ScanParameters ScanParametersOf(const LayerSpec& layer, const AlignedBuffer& constants, int first,
+                                int size);
 
 // layer.weight_proj as [from.stride()][to.stride()].
 AlignedBuffer PackProjection(const LayerSpec& layer, const RowLayout& from, const RowLayout& to);
@@ -59,12 +44,11 @@ AlignedBuffer PackProjection(const LayerSpec& layer, const RowLayout& from, cons
 // Whether batches of token ids read the embedding's rows: where the first layer's products are
 // looked up, only the highway term may need them.
 bool ReadsEmbedding(const StackSpec& spec, bool looks_up_products);
-// The embedding, [vocabulary_size][stride] with rows in `layout`; empty without one.
-AlignedBuffer PackEmbedding(WeightSource* weights, const StackSpec& spec, const RowLayout& layout,
-                            size_t stride);
-// The same, rounded.
-AlignedArray<BFloat16> PackRoundedEmbedding(WeightSource* weights, const StackSpec& spec,
-                                            const RowLayout& layout, size_t stride);
+// The embedding, [vocabulary_size][stride] with rows in `layout`, in float32 or rounded; empty
+// without one.
+template <typename T>
+AlignedArray<T> PackEmbedding(WeightSource* weights, const StackSpec& spec, const RowLayout& layout,
+                              size_t stride);
 
 // A copy of a vector; empty when there is none.
 AlignedBuffer PackVector(WeightSource* weights, const FloatView& vector);

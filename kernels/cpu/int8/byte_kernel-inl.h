@@ -14,8 +14,8 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/base/larger-inl.h"
-#include "kernels/cpu/int8/byte_kernel.h"
 #include "kernels/cpu/int8/int8_kernel-inl.h"
+#include "kernels/cpu/int8/int8_kernel.h"
 
 #if defined(SRU_KERNELS_CPU_INT8_BYTE_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SRU_KERNELS_CPU_INT8_BYTE_KERNEL_INL_H_

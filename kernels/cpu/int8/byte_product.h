@@ -10,7 +10,6 @@
 
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/run_memory.h"
-#include "kernels/cpu/int8/byte_kernel.h"
 #include "kernels/cpu/int8/int8_kernel.h"
 #include "kernels/program.h"
 

@@ -38,29 +38,19 @@ std::string Machine() {
 }
 
 // Limits oneDNN and Highway once per process.
-class ProcessLimit {
- public:
-  Status Set(const std::string& limit, dnnl_cpu_isa_t isa) {
-    const MutexLock lock(&mutex_);
-    if (limit == limit_) return OkStatus();
-    if (!limit_.empty() || dnnl_set_max_cpu_isa(isa) != dnnl_success) {
-      return Status(StatusCode::kUnavailable, "cpu_isa: '", limit,
-                    "' has to be chosen before the process computes with ",
-                    limit_.empty() ? "another instruction set" : "'" + limit_ + "'");
-    }
-    if (limit == "avx2") hwy::DisableTargets(HWY_AVX2 - 1);  // better ones have lower bits
-    limit_ = limit;
-    return OkStatus();
+Status LimitProcess(const std::string& limit, dnnl_cpu_isa_t isa) {
+  static Mutex& mutex = *new Mutex;
+  static std::string& chosen = *new std::string;
+  const MutexLock lock(&mutex);
+  if (limit == chosen) return OkStatus();
+  if (!chosen.empty() || dnnl_set_max_cpu_isa(isa) != dnnl_success) {
+    return Status(StatusCode::kUnavailable, "cpu_isa: '", limit,
+                  "' has to be chosen before the process computes with ",
+                  chosen.empty() ? "another instruction set" : "'" + chosen + "'");
   }
-
- private:
-  Mutex mutex_;
-  std::string limit_ SRU_GUARDED_BY(mutex_);
-};
-
-ProcessLimit& Limit() {
-  static ProcessLimit limit;
-  return limit;
+  if (limit == "avx2") hwy::DisableTargets(HWY_AVX2 - 1);  // better ones have lower bits
+  chosen = limit;
+  return OkStatus();
 }
 
 void ChooseRow(const IsaRow& row, CpuIsa* isa) {
@@ -155,7 +145,7 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
                   Machine());
   }
   if (name != "auto" && chosen->limits) {
-    SRU_RETURN_IF_ERROR(Limit().Set(name, chosen->limit));
+    SRU_RETURN_IF_ERROR(LimitProcess(name, chosen->limit));
   }
   ChooseRow(*chosen, isa);
   return OkStatus();

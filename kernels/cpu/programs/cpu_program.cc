@@ -22,8 +22,7 @@ class Packer : public ProgramVisitor {
       : ProgramVisitor(program, shape),
         arithmetic_(arithmetic),
         source_(source),
-        compile_stack_(compile_stack),
-        shapes_(arithmetic.products) {}
+        compile_stack_(compile_stack) {}
 
   Status Pack(ValueId id, PackedOperation* packed) {
     packed_ = packed;
@@ -34,8 +33,8 @@ class Packer : public ProgramVisitor {
   void Matrix(const char* /*name*/, const FloatView& view, int64_t rows, int64_t columns) {
     const int n = static_cast<int>(rows);
     packed_->product = Shared(&products_, KeyOf(view, {}, n), [&] {
-      return std::make_shared<BlockedProduct>(shapes_, arithmetic_, source_, view,
-                                              static_cast<int>(columns), n);
+      return std::make_shared<BlockedProduct>(arithmetic_, source_, view, static_cast<int>(columns),
+                                              n);
     });
   }
   // Zeros if it is absent.
@@ -83,8 +82,7 @@ class Packer : public ProgramVisitor {
     const PredictKey key = {packed_->table.get(), KeyOf(op.weight, op.bias, op.vocabulary_size),
                             op.int8_weight.activation};
     packed_->predict = Shared(&predictions_, key, [&] {
-      return std::make_shared<Prediction>(op, WidthOf(op.x), arithmetic_, shapes_, packed_->table,
-                                          source_);
+      return std::make_shared<Prediction>(op, WidthOf(op.x), arithmetic_, packed_->table, source_);
     });
   }
   std::shared_ptr<const RowTable> Table(const FloatView& view, const Int8View& int8_view,
@@ -111,7 +109,6 @@ class Packer : public ProgramVisitor {
   const Arithmetic arithmetic_;
   WeightSource* const source_;
   const CompileStack& compile_stack_;
-  ProductShapes shapes_;
   std::map<EmbedKey, std::shared_ptr<const EmbedTable>> embeds_;
   std::map<ViewKey, std::shared_ptr<const BlockedProduct>> products_;
   std::map<PredictKey, std::shared_ptr<const Prediction>> predictions_;
@@ -228,27 +225,6 @@ size_t PackedProgram::bytes() const {
     if (operation.stack != nullptr) bytes += operation.stack->weight_bytes();
   }
   return bytes;
-}
-
-Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic& arithmetic,
-                   WeightSource* source, const CompileStack& compile_stack, PackedProgram* packed) {
-  packed->program = WithoutWeights(program);
-  ForEachInt8Weight(&packed->program, [](Int8View* view) { view->data = nullptr; });
-  packed->shape = std::move(shape);
-  packed->operations.resize(program.operations.size());
-  packed->readers.resize(program.operations.size());
-  for (size_t i = 0; i < program.operations.size(); ++i) {
-    ForEachValue(program, static_cast<ValueId>(i),
-                 [&](ValueId used) { packed->readers[used] |= packed->shape.users[i]; });
-  }
-  for (size_t i = 0; i < program.outputs.size(); ++i) {
-    packed->readers[program.outputs[i].value] |= uint64_t{1} << i;
-  }
-  Packer packer(program, packed->shape, arithmetic, source, compile_stack);
-  for (size_t i = 0; i < program.operations.size(); ++i) {
-    SRU_RETURN_IF_ERROR(packer.Pack(static_cast<ValueId>(i), &packed->operations[i]));
-  }
-  return OkStatus();
 }
 
 Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLimits& limits,
@@ -380,11 +356,22 @@ Status CompileProgram(const Program& program, const Arithmetic& arithmetic, Weig
                       std::shared_ptr<RunMemory> memory,
                       std::unique_ptr<ProgramExecutable>* executable) {
   return CatchErrors("packing weights", [&] {
-    ProgramShape shape;
-    SRU_RETURN_IF_ERROR(Validate(program, &shape));
     auto packed = std::make_unique<PackedProgram>();
-    SRU_RETURN_IF_ERROR(
-        PackProgram(program, std::move(shape), arithmetic, source, compile_stack, packed.get()));
+    SRU_RETURN_IF_ERROR(Validate(program, &packed->shape));
+    packed->program = WithoutWeights(program);
+    ForEachInt8Weight(&packed->program, [](Int8View* view) { view->data = nullptr; });
+    packed->operations.resize(program.operations.size());
+    packed->readers.resize(program.operations.size());
+    Packer packer(program, packed->shape, arithmetic, source, compile_stack);
+    for (size_t i = 0; i < program.operations.size(); ++i) {
+      const ValueId id = static_cast<ValueId>(i);
+      ForEachValue(program, id,
+                   [&](ValueId used) { packed->readers[used] |= packed->shape.users[i]; });
+      SRU_RETURN_IF_ERROR(packer.Pack(id, &packed->operations[i]));
+    }
+    for (size_t i = 0; i < program.outputs.size(); ++i) {
+      packed->readers[program.outputs[i].value] |= uint64_t{1} << i;
+    }
     *executable = std::make_unique<CpuProgramExecutable>(std::move(packed), std::move(parallel),
                                                          std::move(memory));
     return OkStatus();

@@ -19,9 +19,9 @@
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/parallel_runner.h"
 #include "kernels/cpu/base/run_memory.h"
-#include "kernels/cpu/programs/program_embed.h"
 #include "kernels/cpu/programs/program_predict.h"
 #include "kernels/cpu/programs/program_product.h"
+#include "kernels/cpu/programs/row_table.h"
 #include "kernels/cpu/stacks/packed_stack.h"
 #include "kernels/program_executable.h"
 
@@ -48,17 +48,11 @@ struct PackedProgram {
   // [operation]: the users of what reads its rows, as ProgramShape::users.
   std::vector<uint64_t> readers;
 
-  bool IsSequenceAxis(AxisId axis) const { return program.axes[axis].sequences_of != kNone; }
   size_t bytes() const;  // what is shared counts once
 };
 
 // Compiles the stack of an operation.
 using CompileStack = std::function<Status(const StackSpec&, std::unique_ptr<Executable>*)>;
-
-// `program` is valid and `shape` is its shape. `arithmetic` is that of Linear and Predict. Throws
-// dnnl::error and std::bad_alloc.
-Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic& arithmetic,
-                   WeightSource* source, const CompileStack& compile_stack, PackedProgram* packed);
 
 class CpuProgramWorkspace : public ProgramWorkspace {
  public:
@@ -110,7 +104,7 @@ Status RunProgram(const PackedProgram& packed, const ProgramBatch& batch,
                   const OutputBatch* outputs, CpuProgramWorkspace& workspace,
                   ParallelRunner& parallel);
 
-// Compiles `program`, as Backend::Compile() does.
+// Compiles `program`, as Backend::Compile() does. `arithmetic` is that of Linear and Predict.
 Status CompileProgram(const Program& program, const Arithmetic& arithmetic, WeightSource* source,
                       const CompileStack& compile_stack, std::shared_ptr<ParallelRunner> parallel,
                       std::shared_ptr<RunMemory> memory,

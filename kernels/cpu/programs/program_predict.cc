@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/row_layout.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -117,11 +117,10 @@ void TakeCandidates(const float* z, int first, int n, int count, Candidate* heap
 }  // namespace
 
 Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic,
-                       ProductShapes& shapes, std::shared_ptr<const RowTable> rows,
-                       WeightSource* source)
+                       std::shared_ptr<const RowTable> rows, WeightSource* source)
     : width(width), rounding(arithmetic.rounding), table(std::move(rows)) {
   if (table == nullptr) {
-    product.emplace(shapes, arithmetic, source, op.weight, width, op.vocabulary_size);
+    product.emplace(arithmetic, source, op.weight, width, op.vocabulary_size);
   }
   bias = AlignedBuffer(product ? product->padded_n() : RowLayout::RoundUp(op.vocabulary_size));
   const ReadWeights readable(source, op.bias);
@@ -208,13 +207,6 @@ void PredictThread::TakeRows(const Prediction& prediction, const Call& call, con
     std::copy_n(call.x + which[r] * width, width, x_.data() + r * width);
   }
   RoundRow(prediction.rounding, x_.data(), rows * width);
-}
-
-ProductPiece PredictThread::FirstPiece(int rows) {
-  ProductPiece piece;
-  piece.rows = rows;
-  piece.z = z_.data();
-  return piece;
 }
 
 bool PredictThread::Multiply(const Prediction& prediction, const Choices& choices,

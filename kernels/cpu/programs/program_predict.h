@@ -25,7 +25,7 @@ namespace sru::kernels::cpu {
 struct Prediction {
   // `table` has the weights, or is null: they are packed then. Throws dnnl::error and
   // std::bad_alloc.
-  Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic, ProductShapes& shapes,
+  Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic,
              std::shared_ptr<const RowTable> table, WeightSource* source);
 
   // Rows that are computed together.
@@ -91,8 +91,10 @@ class PredictThread {
     Start(prediction, call, choices, which, rows);
     if (prediction.table != nullptr) {
       TakeRows(prediction, call, which, rows);
-      for (ProductPiece piece = FirstPiece(rows); Multiply(prediction, choices, &piece);
-           piece.first += piece.columns) {
+      ProductPiece piece;
+      piece.rows = rows;
+      piece.z = z_.data();
+      for (; Multiply(prediction, choices, &piece); piece.first += piece.columns) {
         TakePiece(bias_.data(), call, which, piece);
         after_piece();
       }
@@ -133,7 +135,6 @@ class PredictThread {
   void TakeRows(const Prediction& prediction, const Call& call, const int32_t* which, int rows);
   // The logits of the next piece of symbols by the table, without bias, and the biases; false when
   // there is none.
-  ProductPiece FirstPiece(int rows);
   bool Multiply(const Prediction& prediction, const Choices& choices, ProductPiece* piece);
   // `bias` is that of the piece's columns.
   void TakePiece(const float* bias, const Call& call, const int32_t* which,

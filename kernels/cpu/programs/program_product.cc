@@ -1,6 +1,6 @@
 #include "kernels/cpu/programs/program_product.h"
 
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/row_layout.h"
 
@@ -24,8 +24,8 @@ void PackBlock(WeightSource* source, const FloatView& weight, int k, int first, 
 
 }  // namespace
 
-BlockedProduct::BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmetic,
-                               WeightSource* source, const FloatView& weight, int k, int n)
+BlockedProduct::BlockedProduct(const Arithmetic& arithmetic, WeightSource* source,
+                               const FloatView& weight, int k, int n)
     : k_(k), n_(n), arithmetic_(arithmetic) {
   // Blocks of about the same width rather than a narrow last one.
   const int blocks = (n + kBlockColumns - 1) / kBlockColumns;
@@ -40,7 +40,8 @@ BlockedProduct::BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmet
     const int padded = RowLayout::RoundUp(block.columns);
     PackBlock(source, weight, k, first, block.columns, padded, &packed);
     RoundRow(arithmetic.rounding, packed.data(), packed.size());
-    block.product = std::make_unique<Product>(shapes, packed.data(), k, padded, row_counts);
+    block.product =
+        std::make_unique<Product>(arithmetic.products, packed.data(), k, padded, row_counts);
     piece_rows_ = std::min(piece_rows_, block.product->max_rows());
     blocks_.push_back(std::move(block));
   }
@@ -67,7 +68,7 @@ void ProductThread::Add(const BlockedProduct& product) {
   for (const BlockedProduct::Block& block : product.blocks()) {
     z_.AtLeast(static_cast<size_t>(block.product->max_rows()) * block.product->n());
     const ProductShape& shape = block.product->shape();
-    runners_.try_emplace(&shape, shape, block.product->engine());
+    runners_.try_emplace(&shape, shape);
   }
 }
 

@@ -2,9 +2,8 @@
 // as many rows as a vocabulary has words, so it is multiplied in blocks of columns of z: a block of
 // some rows stays in the second-level cache, where the operation makes of it what it wants.
 //
-//   ProductShapes shapes(arithmetic.products);
-//   BlockedProduct product(shapes, arithmetic, source, weight, k, n);  // packs the weights
-//   ProductThread thread;                                              // one per thread
+//   BlockedProduct product(arithmetic, source, weight, k, n);  // packs the weights
+//   ProductThread thread;                                      // one per thread
 //   thread.Add(product);
 //   thread.LayOut(&plan);
 //   thread.Multiply(product, x, rows, [&](const ProductPiece& piece) { ... });
@@ -37,8 +36,8 @@ class BlockedProduct {
   };
 
   // `weight` is [n][k]; it is read from `source` and copied. Throws dnnl::error and std::bad_alloc.
-  BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmetic, WeightSource* source,
-                 const FloatView& weight, int k, int n);
+  BlockedProduct(const Arithmetic& arithmetic, WeightSource* source, const FloatView& weight, int k,
+                 int n);
 
   int k() const { return k_; }
   int n() const { return n_; }

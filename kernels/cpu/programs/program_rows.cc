@@ -124,19 +124,6 @@ void DotFourTarget(const float* const* rows, const float* x, size_t n, float* su
 #endif
 }
 
-void NormalizeHuge(const float* x, const float* weight, const float* bias, size_t n, float epsilon,
-                   float* y) {
-  double sum = 0;
-  for (size_t i = 0; i < n; ++i) sum += x[i];
-  const double mean = sum / static_cast<double>(n);
-  double squares = 0;
-  for (size_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
-  const double scale = 1.0 / __builtin_sqrt(squares / static_cast<double>(n) + epsilon);
-  for (size_t i = 0; i < n; ++i) {
-    y[i] = static_cast<float>((x[i] - mean) * scale * weight[i] + bias[i]);
-  }
-}
-
 void NormalizeTarget(const float* x, const float* weight, const float* bias, size_t n,
                      float epsilon, float* y) {
   const float size = static_cast<float>(n);
@@ -150,7 +137,9 @@ void NormalizeTarget(const float* x, const float* weight, const float* bias, siz
                                     return hn::MulAdd(difference, difference, sum);
                                   }) /
                          size;
-  if (!(variance <= kLargestVariance)) return NormalizeHuge(x, weight, bias, n, epsilon, y);
+  if (!(variance <= kLargestVariance)) {
+    return NormalizeHugeRow({1, static_cast<int>(n)}, weight, bias, epsilon, x, y);
+  }
   const float scale = 1.0f / __builtin_sqrtf(variance + epsilon);
   ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
     const auto normalized =

@@ -7,7 +7,7 @@
 #include "kernels/cpu/programs/cpu_program.h"
 #include "kernels/cpu/programs/program_attend.h"
 #include "kernels/cpu/programs/program_rows.h"
-#include "kernels/cpu/stacks/cpu_workspace.h"
+#include "kernels/cpu/stacks/forward_pass.h"
 #include "kernels/turn.h"
 
 namespace sru::kernels::cpu {
@@ -60,13 +60,12 @@ class ProgramRun {
   ProgramRun& operator=(const ProgramRun&) = delete;
   // Gives up what has not been committed.
   ~ProgramRun() {
-    for (size_t axis = 0; axis < program_.axes.size(); ++axis) {
-      if (HasSlots(static_cast<AxisId>(axis))) ws_.runs[axis] = StateArena::Run();
-    }
+    for (StateArena::Run& run : ws_.runs) run = StateArena::Run();
   }
 
   Status Run() {
-    Status status = BeginStates();
+    Status status = BeginStates(program_, packed_.shape, ws_.limits(), batch_, outputs_,
+                                &ws_.rows_added, &ws_.runs);
     running_.emplace(parallel_);
     for (size_t i = 0; i < program_.operations.size() && status.ok(); ++i) {
       if ((packed_.shape.users[i] & users_) == 0) continue;
@@ -76,9 +75,7 @@ class ProgramRun {
       turn_.MayEnd();
     }
     if (!status.ok()) return status;
-    for (size_t axis = 0; axis < program_.axes.size(); ++axis) {
-      if (HasSlots(static_cast<AxisId>(axis))) ws_.runs[axis].Commit();
-    }
+    for (StateArena::Run& run : ws_.runs) run.Commit();
     return OkStatus();
   }
 
@@ -94,20 +91,6 @@ class ProgramRun {
   float* Row(ValueId id, size_t t) const { return ws_.value(id) + t * Width(id); }
 
   bool HasSlots(AxisId axis) const { return (users_ & ProgramShape::StateBit(axis)) != 0; }
-
-  Status BeginStates() {
-    for (size_t i = 0; i < program_.axes.size(); ++i) {
-      const AxisId axis = static_cast<AxisId>(i);
-      if (packed_.IsSequenceAxis(axis) || !HasSlots(axis)) continue;
-      const AxisRows rows = Rows(axis);
-      for (int b = 0; b < rows.num_sequences; ++b) ws_.rows_added[b] = rows.Length(b);
-      SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(batch_.axes[i].slots, ws_.rows_added.data(),
-                                                 rows.num_sequences, axis, &ws_.runs[i]));
-      SRU_RETURN_IF_ERROR(ValidateStates(program_, packed_.shape, ws_.limits(), batch_, outputs_,
-                                         axis, ws_.runs[i]));
-    }
-    return OkStatus();
-  }
 
   // Of a sequence's slot; null without one.
   const float* StateIn(FieldId field, AxisId axis, int b) const {

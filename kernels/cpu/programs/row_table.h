@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/bfloat16.h"
@@ -42,6 +44,29 @@ class RowTable {
   AlignedArray<BFloat16> rounded_;
   AlignedArray<int8_t> int8_;
   float unit_ = 0;  // of int8_
+};
+
+// Embed: rows of a table, scaled, plus sinusoids of their positions. Immutable and thread-safe.
+class EmbedTable {
+ public:
+  // `table` is E. Throws std::bad_alloc.
+  EmbedTable(const ops::Embed& op, std::shared_ptr<const RowTable> table);
+
+  // y [width] = scale * E[id] + P[position].
+  void Row(int32_t id, int64_t position, float* y) const;
+
+  size_t bytes() const;  // without E
+
+ private:
+  // P[position][column].
+  float Sinusoid(int64_t position, size_t column) const;
+
+  size_t width_;
+  float scale_;
+  ops::Positions positions_;
+  std::shared_ptr<const RowTable> table_;
+  std::vector<double> wavelengths_;  // of each pair of columns
+  AlignedBuffer sinusoids_;          // [first positions][width]
 };
 
 }  // namespace sru::kernels::cpu

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/common/pooling.h"
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/pool.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/scan.h"
-#include "kernels/cpu/stacks/classify.h"
-#include "kernels/cpu/stacks/forward_pass.h"
-#include "kernels/cpu/stacks/product_input.h"
+#include "kernels/stack_spec.h"
 
 namespace sru::kernels::cpu {
 namespace {

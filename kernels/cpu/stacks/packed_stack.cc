@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/weight_layout.h"
-#include "kernels/cpu/stacks/product_input.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -14,7 +13,7 @@ namespace {
 struct Packing {
   WeightSource* weights = nullptr;
   Rounding rounding = Rounding::kNone;
-  ProductShapes shapes;
+  ProductType products = ProductType::kFloat32;
   AlignedBuffer columns;  // scratch: one part's weights
 };
 
@@ -38,14 +37,9 @@ void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int dir
     part.direction = direction;
     part.first = first;
     part.product =
-        std::make_unique<Product>(packing->shapes, columns.data(), product_rows.stride(),
+        std::make_unique<Product>(packing->products, columns.data(), product_rows.stride(),
                                   matrices * size, RowBuckets(ChunkRows(matrices * size)));
-    part.scan = ScanParametersOf(spec, layer->constants.back());
-    part.scan.padded = size;
-    part.scan.v_f += first;
-    part.scan.v_r += first;
-    part.scan.b_f += first;
-    part.scan.b_r += first;
+    part.scan = ScanParametersOf(spec, layer->constants.back(), first, size);
     layer->parts.push_back(std::move(part));
   }
 }
@@ -65,7 +59,7 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing)
     const ReadWeights readable(packing->weights, spec.weight_proj);
     const AlignedBuffer packed =
         Rounded(PackProjection(spec, input, product_rows), packing->rounding);
-    layer.projection = std::make_unique<Product>(packing->shapes, packed.data(), input.stride(),
+    layer.projection = std::make_unique<Product>(packing->products, packed.data(), input.stride(),
                                                  product_rows.stride(),
                                                  RowBuckets(ChunkRows(product_rows.stride())));
   }
@@ -103,29 +97,38 @@ std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec&
     runners.emplace_back(*part.product);
     tables.emplace_back((vocabulary + kMaxChunkRows) * part.product->n());
   }
-  ReadRows(weights, spec.embedding, width, [&](size_t from, size_t count, const float* values) {
-    for (size_t done = 0; done < count; done += chunk) {
-      const int rows = static_cast<int>(std::min(chunk, count - done));
-      for (int row = 0; row < rows; ++row) {
-        first.input.Pack(values + (done + row) * width, x.data() + row * stride);
-      }
-      if (rounds_embedding) RoundRow(Rounding::kBFloat16, x.data(), rows * stride);
-      const float* input = product_input.Run(x.data(), rows, normalized.data(), projected.data());
-      for (size_t i = 0; i < runners.size(); ++i) {
-        const Product& product = *first.parts[i].product;
-        runners[i].Run(product, input, rows, tables[i].data() + (from + done) * product.n());
-      }
+  const auto add = [&](size_t from, size_t count, const float* values) {
+    const int rows = static_cast<int>(count);
+    for (size_t row = 0; row < count; ++row) {
+      first.input.Pack(values + row * width, x.data() + row * stride);
     }
-  });
+    if (rounds_embedding) RoundRow(Rounding::kBFloat16, x.data(), count * stride);
+    const float* input = product_input.Run(x.data(), rows, normalized.data(), projected.data());
+    for (size_t i = 0; i < runners.size(); ++i) {
+      const Product& product = *first.parts[i].product;
+      runners[i].Run(product, input, rows, tables[i].data() + from * product.n());
+    }
+  };
+  ReadRows(weights, spec.embedding, width, add, chunk);
   return tables;
 }
 
 }  // namespace
 
+Classifier::Classifier(WeightSource* weights, const StackSpec& spec, const RowLayout& rows)
+    : bias(PackVector(weights, spec.classifier_bias)) {
+  if (spec.num_labels == 0) return;
+  const ReadWeights readable(weights, spec.classifier_weight);
+  const RowLayout labels = {1, spec.num_labels};
+  product = std::make_unique<Product>(ProductType::kFloat32,
+                                      PackTransposed(spec.classifier_weight, rows, labels).data(),
+                                      rows.stride(), labels.stride(), RowBuckets(kClassifierRows));
+}
+
 PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
                          WeightSource* weights)
     : spec(WithoutWeights(stack)), rounding(arithmetic.rounding) {
-  Packing packing{weights, rounding, ProductShapes(arithmetic.products), {}};
+  Packing packing{weights, rounding, arithmetic.products, {}};
   RowLayout rows = FirstLayerInput(stack);
   input = rows;
   if (!stack.input_to_hidden.empty()) {
@@ -133,7 +136,7 @@ PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
     const ReadWeights readable(weights, stack.input_to_hidden);
     const int chunk_rows = ChunkRows(rows.stride());
     input_to_hidden = std::make_unique<Product>(
-        packing.shapes,
+        packing.products,
         Rounded(PackTransposed(stack.input_to_hidden, input, rows), rounding).data(),
         input.stride(), rows.stride(), RowBuckets(chunk_rows));
   }
@@ -141,22 +144,19 @@ PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
     layers.push_back(PackLayer(layer, rows, &packing));
     rows = layers.back().output;
   }
-  ProductShapes float32_shapes;
-  classifier = PackClassifier(float32_shapes, weights, stack, rows);
-  classifier_bias = PackVector(weights, stack.classifier_bias);
+  classifier = Classifier(weights, stack, rows);
   token_products =
       TokenProducts(weights, stack, arithmetic.rounds_embedding, layers[0], &table_room);
   if (!ReadsEmbedding(stack, !token_products.empty())) return;
   if (arithmetic.rounds_embedding) {
-    rounded_embedding = PackRoundedEmbedding(weights, stack, input, input.stride());
+    rounded_embedding = PackEmbedding<BFloat16>(weights, stack, input, input.stride());
   } else {
-    embedding = PackEmbedding(weights, stack, input, input.stride());
+    embedding = PackEmbedding<float>(weights, stack, input, input.stride());
   }
 }
 
 size_t PackedStack::bytes() const {
-  size_t bytes = embedding.bytes() + rounded_embedding.bytes() + classifier_bias.bytes();
-  if (classifier != nullptr) bytes += classifier->bytes();
+  size_t bytes = embedding.bytes() + rounded_embedding.bytes() + classifier.bytes();
   if (input_to_hidden != nullptr) bytes += input_to_hidden->bytes();
   for (const AlignedBuffer& table : token_products) bytes += table.bytes();
   for (const Layer& layer : layers) {

@@ -10,11 +10,11 @@
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/block_sizes.h"
+#include "kernels/cpu/base/layer_norm.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/scan.h"
 #include "kernels/cpu/base/token_table_room.h"
 #include "kernels/cpu/base/weight_layout.h"
-#include "kernels/cpu/stacks/classify.h"
 #include "kernels/cpu/stacks/product.h"
 #include "kernels/stack_spec.h"
 #include "kernels/weight_source.h"
@@ -41,6 +41,18 @@ struct Layer {
   std::vector<AlignedBuffer> constants;  // [direction]: v_f, v_r, b_f, b_r
   std::vector<Part> parts;
   int chunk_rows = 0;
+};
+
+// A stack's classifier, which multiplies pooled vectors in float32. Empty without one.
+struct Classifier {
+  Classifier() = default;
+  // `rows` are the pooled vectors. Throws dnnl::error and std::bad_alloc.
+  Classifier(WeightSource* weights, const StackSpec& spec, const RowLayout& rows);
+
+  size_t bytes() const { return bias.bytes() + (product != nullptr ? product->bytes() : 0); }
+
+  std::unique_ptr<Product> product;
+  AlignedBuffer bias;  // empty = zeros
 };
 
 // How a stack is computed.
@@ -71,8 +83,51 @@ struct PackedStack {
   std::vector<Layer> layers;
   TokenTableRoom table_room;
   std::vector<AlignedBuffer> token_products;  // [part of the first layer], or empty
-  std::unique_ptr<Product> classifier;
-  AlignedBuffer classifier_bias;  // empty = zeros
+  Classifier classifier;
+};
+
+// What precedes the products of a layer: layer norm and the low-rank projection. Made once per
+// worker and layer. Not thread-safe.
+class ProductInput {
+ public:
+  explicit ProductInput(const Layer& layer) : layer_(layer) {
+    if (layer.projection != nullptr) {
+      projection_ = std::make_unique<ProductRunner>(*layer.projection);
+    }
+  }
+
+  // Values of a row that Run() needs of its two arrays, which layers may share.
+  static size_t NormalizedWidth(const Layer& layer) {
+    return layer.layer_norm == LayerNorm::kBefore ? layer.input.stride() : 0;
+  }
+  static size_t ProjectedWidth(const Layer& layer) {
+    return layer.projection != nullptr ? layer.projection->n() : 0;
+  }
+
+  // x [rows][layer.input.stride()]; the result is x itself or in one of the arrays, which have room
+  // for kMaxChunkRows more rows.
+  const float* Run(const float* x, int rows, float* normalized, float* projected) {
+    if (layer_.layer_norm == LayerNorm::kBefore) {
+      NormalizeRows(layer_.input, layer_.norm.weight.data(), layer_.norm.bias.data(), x, rows,
+                    normalized);
+      Round(normalized, rows, layer_.input.stride());
+      x = normalized;
+    }
+    if (projection_ != nullptr) {
+      RunInChunks(*layer_.projection, *projection_, x, rows, projected);
+      Round(projected, rows, layer_.projection->n());
+      x = projected;
+    }
+    return x;
+  }
+
+ private:
+  void Round(float* values, int rows, int stride) const {
+    RoundRow(layer_.rounding, values, static_cast<size_t>(rows) * stride);
+  }
+
+  const Layer& layer_;
+  std::unique_ptr<ProductRunner> projection_;
 };
 
 }  // namespace sru::kernels::cpu

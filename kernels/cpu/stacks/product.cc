@@ -8,13 +8,18 @@
 #include <tuple>
 
 #include "kernels/common/row_probe.h"
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/mutex.h"
 
 namespace sru::kernels::cpu {
 namespace {
 
 using dnnl::memory;
+
+const dnnl::engine& Engine() {
+  static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
 
 memory::data_type DataTypeOf(ProductType type) {
   switch (type) {
@@ -34,18 +39,17 @@ memory::desc RowMajor(int rows, int columns, ProductType type = ProductType::kFl
 
 // What the library can compute the product with, the best first. Throws if there is nothing, unless
 // it may be.
-std::vector<dnnl::matmul::primitive_desc> Offers(const dnnl::engine& engine, ProductType type,
-                                                 int rows, int k, int n,
+std::vector<dnnl::matmul::primitive_desc> Offers(ProductType type, int rows, int k, int n,
                                                  const memory::desc& weights, bool may_be_none) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
-  dnnl::matmul::primitive_desc offer(engine, RowMajor(rows, k, type), weights, RowMajor(rows, n),
+  dnnl::matmul::primitive_desc offer(Engine(), RowMajor(rows, k, type), weights, RowMajor(rows, n),
                                      attributes, may_be_none);
 #else
   // next_impl() reads it.
   const dnnl::matmul::desc product(RowMajor(rows, k, type), weights, RowMajor(rows, n));
-  dnnl::matmul::primitive_desc offer(product, attributes, engine, may_be_none);
+  dnnl::matmul::primitive_desc offer(product, attributes, Engine(), may_be_none);
 #endif
   std::vector<dnnl::matmul::primitive_desc> offers;
   if (!offer) return offers;
@@ -59,16 +63,15 @@ std::vector<dnnl::matmul::primitive_desc> Offers(const dnnl::engine& engine, Pro
 // same bits in all of them.
 class ShapeTrial {
  public:
-  ShapeTrial(const dnnl::engine& engine, const ProductShape& shape)
-      : engine_(engine),
-        shape_(shape),
-        stream_(engine),
-        weights_(shape.packed_weights, engine),
+  explicit ShapeTrial(const ProductShape& shape)
+      : shape_(shape),
+        stream_(Engine()),
+        weights_(shape.packed_weights, Engine()),
         rows_(shape.k, shape.n, shape.max_rows),
         rounded_(static_cast<size_t>(shape.max_rows) * shape.k) {
     std::vector<float> values =
         RowProbe::Values(static_cast<size_t>(shape.k) * shape.n, /*seed=*/2, /*spread=*/true);
-    memory plain(RowMajor(shape.k, shape.n), engine_, values.data());
+    memory plain(RowMajor(shape.k, shape.n), Engine(), values.data());
     dnnl::reorder(plain, weights_).execute(stream_, plain, weights_);
     stream_.wait();
   }
@@ -77,10 +80,10 @@ class ShapeTrial {
     const bool rounds = shape_.type == ProductType::kBFloat16;
     void* const x = rounds ? static_cast<void*>(rounded_.data()) : rows_.x();
     const std::unordered_map<int, memory> arguments = {
-        {DNNL_ARG_SRC, memory(RowMajor(bucket.rows, shape_.k, shape_.type), engine_, x)},
+        {DNNL_ARG_SRC, memory(RowMajor(bucket.rows, shape_.k, shape_.type), Engine(), x)},
         {DNNL_ARG_WEIGHTS, weights_},
-        {DNNL_ARG_DST, memory(RowMajor(bucket.rows, shape_.n), engine_, rows_.y())},
-        {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), engine_)}};
+        {DNNL_ARG_DST, memory(RowMajor(bucket.rows, shape_.n), Engine(), rows_.y())},
+        {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), Engine())}};
     return rows_.Agrees(bucket.rows, [&] {
       const size_t values = static_cast<size_t>(bucket.rows) * shape_.k;
       if (rounds) ToBFloat16Row(rows_.x(), values, rounded_.data());
@@ -89,7 +92,6 @@ class ShapeTrial {
   }
 
  private:
-  dnnl::engine engine_;
   const ProductShape& shape_;
   dnnl::stream stream_;
   memory weights_;
@@ -99,14 +101,13 @@ class ShapeTrial {
 
 // The primitives of the implementation that `largest`, a product of the last of the row counts, is
 // made with, and its packed layout.
-ProductShape MakePrimitives(const dnnl::engine& engine, ProductType type, int k, int n,
-                            const std::vector<int>& row_counts,
+ProductShape MakePrimitives(ProductType type, int k, int n, const std::vector<int>& row_counts,
                             const dnnl::matmul::primitive_desc& largest) {
   ProductShape shape{type, k, n, row_counts.back(), largest.weights_desc(), {}};
   const std::string implementation = largest.impl_info_str();
-  ShapeTrial trial(engine, shape);
+  ShapeTrial trial(shape);
   for (auto rows = row_counts.rbegin(); rows != row_counts.rend(); ++rows) {
-    const auto offers = Offers(engine, type, *rows, k, n, shape.packed_weights, true);
+    const auto offers = Offers(type, *rows, k, n, shape.packed_weights, true);
     const auto same = std::find_if(offers.begin(), offers.end(), [&](const auto& offer) {
       return offer.impl_info_str() == implementation;
     });
@@ -128,6 +129,37 @@ bool ServesAll(const ProductShape& shape) {
          shape.buckets.back().rows == shape.max_rows;
 }
 
+std::shared_ptr<const ProductShape> ShapeOf(ProductType type, int k, int n,
+                                            const std::vector<int>& row_counts) {
+  using Key = std::tuple<ProductType, int, int, std::vector<int>>;
+  static Mutex& mutex = *new Mutex;
+  static auto& shapes = *new std::map<Key, std::weak_ptr<const ProductShape>>;
+  const MutexLock lock(&mutex);
+  std::weak_ptr<const ProductShape>& entry = shapes[Key(type, k, n, row_counts)];
+  if (std::shared_ptr<const ProductShape> known = entry.lock()) return known;
+  auto shape = std::make_shared<ProductShape>();
+  shape->type = type;
+  shape->k = k;
+  shape->n = n;
+  shape->max_rows = row_counts.back();
+  if (type == ProductType::kInt8) {
+    entry = shape;
+    return shape;
+  }
+  // The largest row count says which implementations there are, the best first.
+  const memory::desc any({k, n}, DataTypeOf(type), memory::format_tag::any);
+  for (const auto& offer : Offers(type, row_counts.back(), k, n, any, false)) {
+    if (ServesAll(*shape)) break;
+    // Right, and slower by a factor of a hundred.
+    if (std::strncmp(offer.impl_info_str(), "ref", 3) == 0 && !shape->buckets.empty()) break;
+    ProductShape other = MakePrimitives(type, k, n, row_counts, offer);
+    if (ServesAll(other) || shape->buckets.empty()) *shape = std::move(other);
+  }
+  shape->max_rows = shape->buckets.back().rows;
+  entry = shape;
+  return shape;
+}
+
 }  // namespace
 
 std::vector<int> RowBuckets(int max_rows) {
@@ -141,58 +173,21 @@ std::vector<int> RowBuckets(int max_rows) {
   return buckets;
 }
 
-const dnnl::engine& ProductShapes::engine() {
-  static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n,
-                                                       const std::vector<int>& row_counts) const {
-  using Key = std::tuple<ProductType, int, int, std::vector<int>>;
-  static Mutex& mutex = *new Mutex;
-  static auto& shapes = *new std::map<Key, std::weak_ptr<const ProductShape>>;
-  const MutexLock lock(&mutex);
-  std::weak_ptr<const ProductShape>& entry = shapes[Key(type_, k, n, row_counts)];
-  if (std::shared_ptr<const ProductShape> known = entry.lock()) return known;
-  auto shape = std::make_shared<ProductShape>();
-  shape->type = type_;
-  shape->k = k;
-  shape->n = n;
-  shape->max_rows = row_counts.back();
-  if (type_ == ProductType::kInt8) {
-    entry = shape;
-    return shape;
-  }
-  // The largest row count says which implementations there are, the best first.
-  const memory::desc any({k, n}, DataTypeOf(type_), memory::format_tag::any);
-  for (const auto& offer : Offers(engine(), type_, row_counts.back(), k, n, any, false)) {
-    if (ServesAll(*shape)) break;
-    // Right, and slower by a factor of a hundred.
-    if (std::strncmp(offer.impl_info_str(), "ref", 3) == 0 && !shape->buckets.empty()) break;
-    ProductShape other = MakePrimitives(engine(), type_, k, n, row_counts, offer);
-    if (ServesAll(other) || shape->buckets.empty()) *shape = std::move(other);
-  }
-  shape->max_rows = shape->buckets.back().rows;
-  entry = shape;
-  return shape;
-}
-
-Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
+Product::Product(ProductType type, const float* weights, int k, int n,
                  const std::vector<int>& row_counts)
-    : shape_(shapes.Get(k, n, row_counts)), engine_(shapes.engine()) {
+    : shape_(ShapeOf(type, k, n, row_counts)) {
   if (shape_->type == ProductType::kInt8) {
     int8_weights_ = Int8Matrix(weights, k, n);
     return;
   }
-  weights_ = memory(shape_->packed_weights, engine_);
-  memory plain(RowMajor(k, n), engine_, const_cast<float*>(weights));
-  dnnl::stream stream(engine_);
+  weights_ = memory(shape_->packed_weights, Engine());
+  memory plain(RowMajor(k, n), Engine(), const_cast<float*>(weights));
+  dnnl::stream stream(Engine());
   dnnl::reorder(plain, weights_).execute(stream, plain, weights_);
   stream.wait();
 }
 
-ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engine)
-    : stream_(engine) {
+ProductRunner::ProductRunner(const ProductShape& shape) : stream_(Engine()) {
   size_t scratchpad_bytes = 1;
   for (const ProductShape::Bucket& bucket : shape.buckets) {
     scratchpad_bytes = std::max(scratchpad_bytes, bucket.description.scratchpad_desc().get_size());
@@ -223,10 +218,9 @@ void ProductRunner::Execute(const Product& product, void* x, int rows, float* y)
   // they multiply.
   if (call.arguments.empty()) {
     const ProductShape& shape = product.shape();
-    const dnnl::engine engine = stream_.get_engine();
-    call.x = memory(RowMajor(call.rows, shape.k, shape.type), engine, DNNL_MEMORY_NONE);
-    call.y = memory(RowMajor(call.rows, shape.n), engine, DNNL_MEMORY_NONE);
-    const memory scratchpad(shape.buckets[index].description.scratchpad_desc(), engine,
+    call.x = memory(RowMajor(call.rows, shape.k, shape.type), Engine(), DNNL_MEMORY_NONE);
+    call.y = memory(RowMajor(call.rows, shape.n), Engine(), DNNL_MEMORY_NONE);
+    const memory scratchpad(shape.buckets[index].description.scratchpad_desc(), Engine(),
                             scratchpad_.data());
     call.arguments = {
         {DNNL_ARG_SRC, call.x}, {DNNL_ARG_DST, call.y}, {DNNL_ARG_SCRATCHPAD, scratchpad}};

@@ -1,10 +1,9 @@
 // Matrix products y = x w with w packed once: on oneDNN, with primitives made once for a few row
 // counts, or our own with w in int8 (int8_product.h).
 //
-//   ProductShapes shapes;
-//   Product product(shapes, weights, k, n, RowBuckets(max_rows));    // packs the weights
-//   ProductRunner runner(product);                                   // one per worker
-//   runner.Run(product, x, rows, y);                                 // rows <= product.max_rows()
+//   Product product(ProductType::kFloat32, weights, k, n, RowBuckets(max_rows));  // packs them
+//   ProductRunner runner(product);                                                // one per worker
+//   runner.Run(product, x, rows, y);                            // rows <= product.max_rows()
 //
 // x is [rows][k], y is [rows][n], row-major without gaps. `rows` is rounded up to the next row
 // count that a primitive exists for, so max_rows() rows of x must be readable and of y writable;
@@ -42,7 +41,9 @@ std::vector<int> RowBuckets(int max_rows);
 
 enum class ProductType { kFloat32, kBFloat16, kInt8 };
 
-// The primitives of one (k, n): they do not depend on the weights' values, so layers share them.
+// The primitives of one (k, n): they do not depend on the weights' values. Each is made once for
+// all models of the process, which share it for as long as one of them has it: what is tried and
+// made when the first is loaded is there for the others.
 struct ProductShape {
   struct Bucket {
     int rows;
@@ -59,25 +60,11 @@ struct ProductShape {
   std::vector<Bucket> buckets;  // ascending in rows, not empty
 };
 
-// Makes each shape once for all models of the process, which share it for as long as one of them
-// has it: what is tried and made when the first is loaded is there for the others. Thread-safe.
-class ProductShapes {
- public:
-  explicit ProductShapes(ProductType type = ProductType::kFloat32) : type_(type) {}
-  // `row_counts` as from RowBuckets().
-  std::shared_ptr<const ProductShape> Get(int k, int n, const std::vector<int>& row_counts) const;
-  static const dnnl::engine& engine();
-
- private:
-  ProductType type_;
-};
-
 // A weight matrix and the primitives that multiply by it. Immutable, thread-safe.
 class Product {
  public:
-  // `weights` is [k][n]; it is copied.
-  Product(ProductShapes& shapes, const float* weights, int k, int n,
-          const std::vector<int>& row_counts);
+  // `weights` is [k][n]; it is copied. `row_counts` as from RowBuckets().
+  Product(ProductType type, const float* weights, int k, int n, const std::vector<int>& row_counts);
 
   int k() const { return shape_->k; }
   int n() const { return shape_->n; }
@@ -88,11 +75,9 @@ class Product {
   // Those of the shape's type.
   const dnnl::memory& weights() const { return weights_; }
   const Int8Matrix& int8_weights() const { return int8_weights_; }
-  const dnnl::engine& engine() const { return engine_; }
 
  private:
   std::shared_ptr<const ProductShape> shape_;
-  dnnl::engine engine_;
   dnnl::memory weights_;
   Int8Matrix int8_weights_;
 };
@@ -101,9 +86,8 @@ class Product {
 // nothing of ours.
 class ProductRunner {
  public:
-  ProductRunner(const ProductShape& shape, const dnnl::engine& engine);
-  explicit ProductRunner(const Product& product)
-      : ProductRunner(product.shape(), product.engine()) {}
+  explicit ProductRunner(const ProductShape& shape);
+  explicit ProductRunner(const Product& product) : ProductRunner(product.shape()) {}
 
   void Run(const Product& product, const float* x, int rows, float* y);
   void Run(const Product& product, const BFloat16* x, int rows, float* y);

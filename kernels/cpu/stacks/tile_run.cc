@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/pool.h"
-#include "kernels/cpu/stacks/classify.h"
-#include "kernels/cpu/stacks/forward_pass.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -296,7 +294,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
 
 TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limits, int threads,
                              std::shared_ptr<RunMemory> memory)
-    : StackWorkspace(limits, std::move(memory)) {
+    : StackWorkspace(stack.classifier, stack.layers.back().output, limits, std::move(memory)) {
   const size_t rows = static_cast<size_t>(limits.max_tokens) + kTileSpareRows;
   const size_t sequences = limits.max_sequences;
   size_t stride = TileStride(stack.input);
@@ -317,18 +315,12 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
     }
   }
   for (int thread = 0; thread < threads; ++thread) inputs.emplace_back(stack);
-  const size_t pooled_rows = sequences + kClassifierRows;
   x.AtLeast(rows * stride);
   h.AtLeast(rows * stride);
   normalized.AtLeast(rows * normalized_stride);
   projected.AtLeast(rows * projected_stride);
   row.AtLeast(TileStride(stack.input));
   state.AtLeast(sequences * states);
-  pooled.AtLeast(pooled_rows * stack.layers.back().output.stride());
-  if (stack.classifier != nullptr) {
-    classifier = std::make_unique<ProductRunner>(*stack.classifier);
-    logits.AtLeast(pooled_rows * stack.classifier->n());
-  }
   order.AtLeast(sequences);
   for (RunArray<BFloat16>* array : {&x, &h, &normalized, &projected}) plan.Add(array);
   for (RunArray<float>* array : {&row, &state, &pooled, &logits}) plan.Add(array);
@@ -342,7 +334,6 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
   plan.Close();
   pooling.resize(sequences);
   pooled_of.resize(sequences);
-  pool_row.resize(sequences);
 }
 
 void RunTileBatch(const TileStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,

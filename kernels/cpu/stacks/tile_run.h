@@ -9,8 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/base/parallel_runner.h"
 #include "kernels/cpu/base/run_memory.h"
-#include "kernels/cpu/stacks/cpu_workspace.h"
-#include "kernels/cpu/stacks/product.h"
+#include "kernels/cpu/stacks/forward_pass.h"
 #include "kernels/cpu/stacks/tile_stack.h"
 
 namespace sru::kernels::cpu {
@@ -22,7 +21,6 @@ class TileWorkspace : public StackWorkspace {
                 std::shared_ptr<RunMemory> memory);
 
   std::vector<TileInput> inputs;  // [thread]
-  std::unique_ptr<ProductRunner> classifier;
 
   // Rows in packed order (tile_kernel.h), with room for a tile's rows after the last.
   RunArray<BFloat16> x;           // a layer's input
@@ -31,8 +29,6 @@ class TileWorkspace : public StackWorkspace {
   RunArray<BFloat16> projected;
   RunArray<float> row;             // one row before it is rounded
   RunArray<float> state;           // [direction][block][sequence][16]
-  RunArray<float> pooled;          // [sequences that need one][stride]
-  RunArray<float> logits;          // as pooled
   RunArray<int32_t> order;         // [place]: the sequence, longest first
   RunArray<int32_t> first_row;     // [step]: where its rows begin
   RunArray<int32_t> place_of_row;  // [row]: place of its sequence
@@ -40,7 +36,6 @@ class TileWorkspace : public StackWorkspace {
   RunArray<float*> h_of_row;       // [row]: its token vector, or null
   std::vector<Pooling> pooling;    // [place]
   std::vector<float*> pooled_of;   // [place]: its row in `pooled`, or null
-  std::vector<int> pool_row;       // [sequence]: its row in `pooled`, or -1
 };
 
 // The arguments are those of Executable::Run() and valid. Throws dnnl::error.

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "kernels/common/gate_scale.h"
-#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/base/layer_norm.h"
-#include "kernels/cpu/stacks/classify.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -39,7 +38,7 @@ std::vector<TileDirection> PackDirections(WeightSource* weights, const LayerSpec
         AlignedArray<BFloat16>(static_cast<size_t>(k) * blocks * matrices * kTileColumns);
     packed.weights = {k, blocks, matrices, packed.values.data()};
     packed.constants = PackGateConstants(spec, d);
-    packed.scan = ScanParametersOf(spec, packed.constants);
+    packed.scan = ScanParametersOf(spec, packed.constants, 0, blocks * kTileColumns);
   }
   const size_t columns = static_cast<size_t>(hidden) * matrices;  // of a direction
   ReadRows(weights, spec.weight, spec.directions * columns,
@@ -96,10 +95,11 @@ void PackTables(WeightSource* weights, const StackSpec& spec, TileStack* stack) 
     projected = AlignedArray<BFloat16>((kRows + kTileSpareRows) * first.product_stride());
   }
   TileInput input(*stack);
-  // Of rows [begin, begin + rows), whose embedding is `values`.
-  const auto pack = [&](size_t begin, int rows, const float* values) {
+  const size_t width = spec.input_size;
+  const auto pack = [&](size_t begin, size_t count, const float* values) {
+    const int rows = static_cast<int>(count);
     for (int i = 0; i < rows; ++i) {
-      first.input.Pack(values + static_cast<size_t>(i) * spec.input_size, row.data());
+      first.input.Pack(values + i * width, row.data());
       ToBFloat16Row(row.data(), row.size(), x.data() + i * stride);
     }
     if (first.layer_norm == LayerNorm::kBefore) {
@@ -121,13 +121,7 @@ void PackTables(WeightSource* weights, const StackSpec& spec, TileStack* stack) 
       stack->kernel.product(call);
     }
   };
-  const size_t width = spec.input_size;
-  ReadRows(weights, spec.embedding, width, [&](size_t from, size_t count, const float* values) {
-    for (size_t done = 0; done < count; done += kRows) {
-      pack(from + done, static_cast<int>(std::min<size_t>(kRows, count - done)),
-           values + done * width);
-    }
-  });
+  ReadRows(weights, spec.embedding, width, pack, kRows);
 }
 
 }  // namespace
@@ -165,18 +159,15 @@ TileStack::TileStack(const StackSpec& stack, const TileKernel& tile_kernel, Weig
     layers.push_back(PackLayer(weights, layer, rows));
     rows = layers.back().output;
   }
-  ProductShapes shapes;
-  classifier = PackClassifier(shapes, weights, stack, rows);
-  classifier_bias = PackVector(weights, stack.classifier_bias);
+  classifier = Classifier(weights, stack, rows);
   PackTables(weights, stack, this);
   if (ReadsEmbedding(stack, layers[0].directions[0].table.size() > 0)) {
-    embedding = PackRoundedEmbedding(weights, stack, input, TileStride(input));
+    embedding = PackEmbedding<BFloat16>(weights, stack, input, TileStride(input));
   }
 }
 
 size_t TileStack::bytes() const {
-  size_t bytes = embedding.bytes() + classifier_bias.bytes();
-  if (classifier != nullptr) bytes += classifier->bytes();
+  size_t bytes = embedding.bytes() + classifier.bytes();
   if (input_to_hidden != nullptr) bytes += input_to_hidden->values.bytes();
   for (const TileLayer& layer : layers) {
     bytes += layer.norm.weight.bytes() + layer.norm.bias.bytes();

@@ -11,7 +11,7 @@
 #include "kernels/cpu/base/scan.h"
 #include "kernels/cpu/base/token_table_room.h"
 #include "kernels/cpu/base/weight_layout.h"
-#include "kernels/cpu/stacks/product.h"
+#include "kernels/cpu/stacks/packed_stack.h"
 #include "kernels/cpu/tiles/tile_kernel.h"
 #include "kernels/stack_spec.h"
 #include "kernels/weight_source.h"
@@ -73,8 +73,7 @@ struct TileStack {
   std::unique_ptr<TileProduct> input_to_hidden;
   TokenTableRoom table_room;
   std::vector<TileLayer> layers;
-  std::unique_ptr<Product> classifier;  // float32: of pooled vectors only
-  AlignedBuffer classifier_bias;        // empty = zeros
+  Classifier classifier;
 };
 
 // Rows that TileInput stores and rounds at a time.

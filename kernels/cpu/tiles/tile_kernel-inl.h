@@ -19,9 +19,9 @@
 // include it are compiled for instruction sets that not every machine has and the linker keeps one
 // copy of a template for all. For the same reason each template here that is not always inlined has
 // the policy, which differs from file to file, among its arguments.
-#include "kernels/common/pooling.h"
 #include "kernels/cpu/base/scan_math-inl.h"
 #include "kernels/cpu/tiles/tile_kernel.h"
+#include "kernels/stack_spec.h"
 
 #if defined(SRU_KERNELS_CPU_TILES_TILE_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SRU_KERNELS_CPU_TILES_TILE_KERNEL_INL_H_
@@ -253,17 +253,11 @@ HWY_INLINE void ScanCall(const TileScanCall& call) {
 }
 
 template <class Tiles>
-struct TileScanVariant {
-  template <Highway kHighway, Activation kActivation>
-  HWY_INLINE static void Run(const TileScanCall& call) {
-    ScanCall<Tiles, kHighway, kActivation>(call);
-  }
-};
-
-template <class Tiles>
 HWY_INLINE void TileScan(const TileScanCall& call) {
   if (call.table == nullptr) Tiles::Begin();
-  DispatchScan<TileScanVariant<Tiles>>(call.scan, call);
+  DispatchScan(call.scan, [&](auto variant) HWY_ATTR {
+    ScanCall<Tiles, decltype(variant)::kHighway, decltype(variant)::kActivation>(call);
+  });
   if (call.table == nullptr) Tiles::End();
 }
 

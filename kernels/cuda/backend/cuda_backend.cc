@@ -5,15 +5,14 @@
 #include <string>
 #include <utility>
 
-#include "kernels/common/outputs.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/kernels/storage_type.h"
-#include "kernels/cuda/program/program_executable.h"
+#include "kernels/cuda/program/program_workspace.h"
 #include "kernels/cuda/stack/cuda_workspace.h"
-#include "kernels/cuda/stack/forward.h"
 #include "kernels/cuda/stack/packed_stack.h"
 #include "kernels/cuda/stack/stack_on_device.h"
-#include "kernels/out_of_memory.h"
+#include "kernels/status.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -144,17 +143,9 @@ class BatchRun {
   int num_token_rows_ = 0;
 };
 
-// What an executable has on one device; the gpu alone on one that failed before.
-struct DeviceState {
-  std::shared_ptr<Gpu> gpu;
-  StackOnDevice stack;
-
-  size_t bytes() const { return stack.bytes(); }
-};
-
-class CudaExecutable : public DeviceExecutable<Executable, DeviceState> {
+class CudaExecutable : public DeviceExecutable<Executable, StackOnDevice> {
  public:
-  CudaExecutable(std::unique_ptr<PackedStack> stack, std::vector<DeviceState> devices)
+  CudaExecutable(std::unique_ptr<PackedStack> stack, std::vector<StackOnDevice> devices)
       : DeviceExecutable(std::move(devices)), stack_(std::move(stack)) {}
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
@@ -163,16 +154,16 @@ class CudaExecutable : public DeviceExecutable<Executable, DeviceState> {
       return InvalidArgument("workspace: expected at least one token and one sequence");
     }
     SRU_RETURN_IF_ERROR(CheckDevice("workspace", limits.device));
-    const DeviceState& device = devices_[limits.device];
+    const StackOnDevice& device = devices_[limits.device];
     std::unique_ptr<CudaWorkspace> created;
     const auto create = [&] {
       return CatchBadAlloc("making a workspace", [&] {
         return device.gpu->Observe(
-            CudaWorkspace::Create(*stack_, device.gpu, *device.stack.plans, limits, &created));
+            CudaWorkspace::Create(*stack_, device.gpu, *device.plans, limits, &created));
       });
     };
     Status status = create();
-    if (status.code() == StatusCode::kResourceExhausted && device.stack.token_table->GiveUp()) {
+    if (status.code() == StatusCode::kResourceExhausted && device.token_table->GiveUp()) {
       status = create();
     }
     if (status.ok()) *workspace = std::move(created);
@@ -199,9 +190,8 @@ class CudaExecutable : public DeviceExecutable<Executable, DeviceState> {
   Status Enqueue(BatchRun& run, CudaWorkspace& ws) const {
     const size_t bytes = run.WriteInput();
     const auto enqueue = [&] {
-      const DeviceState& device = devices_[ws.limits().device];
-      return EnqueueForward(*stack_, *device.stack.weights, device.stack.token_table->Use(),
-                            run.bucket(), ws);
+      const StackOnDevice& device = devices_[ws.limits().device];
+      return EnqueueForward(*stack_, *device.weights, device.token_table->Use(), run.bucket(), ws);
     };
     Graph* graph = nullptr;
     SRU_RETURN_IF_ERROR(ws.graphs.Prepare(run.bucket(), *ws.stream, enqueue, &graph));
@@ -245,13 +235,13 @@ class CudaBackend : public Backend {
       SRU_RETURN_IF_ERROR(Validate(spec));
       if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
       auto stack = std::make_unique<PackedStack>(spec, PackOptionsOf(options), options.weights);
-      std::vector<DeviceState> states;
+      std::vector<StackOnDevice> states;
       SRU_RETURN_IF_ERROR(PrepareDevices(
           gpus_,
-          [&](const std::shared_ptr<Gpu>& gpu, DeviceState* state) {
+          [&](const std::shared_ptr<Gpu>& gpu, StackOnDevice* state) {
             std::unique_ptr<Stream> stream;
             SRU_RETURN_IF_ERROR(gpu->device().CreateStream(nullptr, &stream));
-            return StackOnDevice::Create(*stack, gpu, *stream, &state->stack);
+            return StackOnDevice::Create(*stack, gpu, *stream, state);
           },
           &states));
       stack->ReleaseHostCopy();

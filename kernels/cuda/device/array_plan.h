@@ -4,7 +4,6 @@
 #define SRU_KERNELS_CUDA_DEVICE_ARRAY_PLAN_H_
 
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 namespace sru::kernels::cuda {
@@ -32,19 +31,15 @@ constexpr size_t AlignStaged(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 class ArrayPlan {
  public:
-  // Of every array, as of an allocation of its own: libraries rely on it.
+  // Every array is aligned like a separate allocation; libraries rely on that.
   static constexpr size_t kAlignment = 256;
 
-  // Returns the array's number.
-  size_t Add(size_t bytes) {
-    arrays_.push_back({end_, bytes});
-    // One that is empty takes no room, and between others there is always some, which nobody may
-    // touch.
+  // An array that Place() is to set.
+  void Add(ArrayView* view, size_t bytes) {
+    arrays_.push_back({view, end_, bytes});
+    // An empty array takes no space. A gap, which nobody may touch, separates any two others.
     if (bytes > 0) end_ += (bytes / kAlignment + 1) * kAlignment;
-    return arrays_.size() - 1;
   }
-  // The same for an array that Place() is to set.
-  void Add(ArrayView* view, size_t bytes) { views_.push_back({view, Add(bytes)}); }
   template <typename Views, typename Bytes>
   void AddEach(const Views& views, const Bytes& bytes) {
     for (size_t i = 0; i < views.size(); ++i) Add(views[i], bytes[i]);
@@ -53,16 +48,13 @@ class ArrayPlan {
   // Of all arrays together.
   size_t bytes() const { return end_; }
 
-  // An array, when all have been added and `memory` has bytes(). Without data if it is empty.
-  ArrayView At(size_t array, void* memory) const {
-    const Array& at = arrays_[array];
-    return at.bytes == 0 ? ArrayView()
-                         : ArrayView(static_cast<char*>(memory) + at.offset, at.bytes);
-  }
-
-  // Sets the views of the arrays that have one.
+  // Sets the arrays when all have been added, and `memory` has bytes(). An empty one has no data.
   void Place(void* memory) const {
-    for (const auto& [view, array] : views_) *view = At(array, memory);
+    for (const Array& array : arrays_) {
+      *array.view = array.bytes == 0
+                        ? ArrayView()
+                        : ArrayView(static_cast<char*>(memory) + array.offset, array.bytes);
+    }
   }
 
   // Calls use(begin, bytes) for what is behind each array.
@@ -77,12 +69,12 @@ class ArrayPlan {
 
  private:
   struct Array {
+    ArrayView* view;
     size_t offset;
     size_t bytes;
   };
 
   std::vector<Array> arrays_;
-  std::vector<std::pair<ArrayView*, size_t>> views_;
   size_t end_ = 0;
 };
 

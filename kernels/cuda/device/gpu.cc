@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <new>
 
-#include "kernels/out_of_memory.h"
+#include "kernels/status.h"
 
 namespace sru::kernels::cuda {
 namespace {

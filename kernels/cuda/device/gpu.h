@@ -43,8 +43,6 @@ class Gpu {
   // them each time. What is freed is kept for the next of its size, until an allocation needs it.
   Status AllocateAgain(size_t bytes, void** memory);
   void Keep(void* memory, size_t bytes);
-  // Nobody may touch these bytes of an allocation until it is freed.
-  void Protect(void* memory, size_t bytes) { device_->Protect(memory, bytes); }
   // Host memory, which no budget counts.
   Status AllocatePinned(size_t bytes, void** memory);
   void FreePinned(void* memory, size_t bytes);
@@ -121,7 +119,8 @@ class Buffer {
   static Status Create(const std::shared_ptr<Gpu>& gpu, const ArrayPlan& plan, Buffer* buffer) {
     Status status = Create(gpu, plan.bytes(), buffer);
     if (!status.ok() || plan.bytes() == 0) return status;
-    plan.ForEachGap(buffer->data(), [&](void* begin, size_t bytes) { gpu->Protect(begin, bytes); });
+    plan.ForEachGap(buffer->data(),
+                    [&](void* begin, size_t bytes) { gpu->device().Protect(begin, bytes); });
     return status;
   }
 

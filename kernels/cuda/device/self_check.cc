@@ -26,9 +26,9 @@ struct Question {
   PredictHeader header;
   int32_t target;
   int32_t count;
-  PickSampling sampling;  // of temperature 0: the best symbol is picked
-  PredictCandidate candidates[kCount];
-  PredictCandidate picked;
+  Sampling sampling;  // of temperature 0: the best symbol is picked
+  Candidate candidates[kCount];
+  Candidate picked;
   float log_prob;
 };
 
@@ -39,12 +39,13 @@ void Ask(Question* on_device, Question* question) {
   for (int i = 0; i < kCount; ++i) question->logits[BestOfBlock(i)] = static_cast<float>(12 - i);
   question->header = {{1, {}}, kCount, 0, on_device->candidates};
   question->count = kCount;
+  question->picked = {0, 0.0f};
 }
 
 bool IsRight(const Question& asked, const Question& answered) {
   double sum = 0;
   for (int v = 0; v < kSymbols; ++v) sum += std::exp(static_cast<double>(asked.logits[v]));
-  const auto is = [&](const PredictCandidate& found, int32_t id) {
+  const auto is = [&](const Candidate& found, int32_t id) {
     return found.id == id &&
            std::abs(found.log_prob - (asked.logits[id] - std::log(sum))) < kTolerance;
   };

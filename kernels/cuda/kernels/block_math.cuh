@@ -43,10 +43,6 @@ __device__ __forceinline__ Word64 SumOfBlocks(unsigned& place) {
 }
 
 // Over the 32 lanes of a warp, all of which must call.
-__device__ __forceinline__ Word64 WarpSum(Word64 value) {
-  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffu, value, mask);
-  return value;
-}
 __device__ __forceinline__ Word64 WarpMax(Word64 value) {
   for (int mask = 16; mask > 0; mask /= 2) {
     const Word64 other = __shfl_xor_sync(0xffffffffu, value, mask);

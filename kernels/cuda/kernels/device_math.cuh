@@ -238,7 +238,8 @@ __device__ __forceinline__ void Activate(Activation activation, float (&h)[kDims
 }
 
 // Over the 32 lanes of a warp, all of which must call; every lane gets the same bits.
-__device__ __forceinline__ float WarpSum(float value) {
+template <typename T>
+__device__ __forceinline__ T WarpSum(T value) {
   for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffu, value, mask);
   return value;
 }

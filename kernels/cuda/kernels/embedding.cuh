@@ -47,9 +47,6 @@ auto WithKernel(const EmbedArgs& args, const Launch& launch) {
     return launch(EmbedKernel<decltype(type)>, PerValue(args.max_tokens, row), args);
   });
 }
-inline std::vector<EmbedArgs> KernelVariants(const EmbedArgs& args) {
-  return OfBothTypes(args, &EmbedArgs::dtype);
-}
 
 }  // namespace sru::kernels::cuda
 

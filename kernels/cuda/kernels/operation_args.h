@@ -14,6 +14,7 @@
 #include "kernels/cuda/kernels/bfloat16.h"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/data_type.h"
+#include "kernels/operands.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
@@ -51,7 +52,7 @@ struct CopyRowsArgs {
   int x_stride;
   int x_size;
   int x_padded;
-  DataType y_dtype;
+  DataType dtype;  // of y
   void* y;
   int y_stride;
   int first_column;
@@ -62,7 +63,7 @@ struct CopyRowsArgs {
 // y = scale * table[id] + positions (program.h's Embed).
 struct EmbedRowsArgs : RowsOfAxis {
   const int32_t* ids;
-  DataType table_dtype;
+  DataType dtype;     // of the table
   const void* table;  // [vocabulary][stride]
   int width;
   int stride;  // of the table's rows and of y's
@@ -268,32 +269,12 @@ struct RowDotArgs : RowsOfAxis {
   int y_stride;
 };
 
-// As program.h's Candidate.
-struct PredictCandidate {
-  int32_t id;
-  float log_prob;
-};
-
-// As program.h's Sampling and Adjustment.
-struct PickSampling {
-  float temperature;
-  int32_t top_k;
-  float top_p;
-  float min_p;
-  unsigned long long random;
-};
-struct PickAdjustment {
-  int32_t id;
-  float scale;
-  float add;
-};
-
 // What the kernels read of the rows of which a Predict is asked something.
 struct PredictHeader {
   BatchHeader rows;
   int32_t max_count;  // of candidates, over these rows
   int32_t reserved;
-  PredictCandidate* candidates;  // [row][max_count], on the device or in the host's mapped memory
+  Candidate* candidates;  // [row][max_count], on the device or in the host's mapped memory
 };
 
 // Of rows of logits: what Predict answers. Row r of the launch is number first + r of the rows that
@@ -318,12 +299,12 @@ struct PredictArgs {
   const int32_t* never;
   int num_never;
   float* log_prob;                    // [first + r]
-  const PickSampling* sampling;       // [first + r]; null = nothing is picked, nor is the rest read
+  const Sampling* sampling;           // [first + r]; null = nothing is picked, nor is the rest read
   const int32_t* adjustment_offsets;  // [first + r]; null = nothing is adjusted
-  const PickAdjustment* adjustments;
-  float* unadjusted;         // [adjustment]: scratch
-  PredictCandidate* picked;  // [first + r]
-  size_t max_shared_bytes;   // these two are OperationLimits', set by the launch
+  const Adjustment* adjustments;
+  float* unadjusted;        // [adjustment]: scratch
+  Candidate* picked;        // [first + r]
+  size_t max_shared_bytes;  // these two are OperationLimits', set by the launch
   int max_clustered_rows;
 };
 

@@ -69,7 +69,7 @@ template <int kThreads, int kBlocks>
 class Picker {
  public:
   // `logits` are the block's. `top` is the row's largest one, which is finite.
-  __device__ __forceinline__ Picker(const Logits<kThreads>& logits, const PickSampling& sampling,
+  __device__ __forceinline__ Picker(const Logits<kThreads>& logits, const Sampling& sampling,
                                     float top, const BlockMath<kThreads, kBlocks>& block,
                                     PickShared<kThreads>* shared)
       : logits_(logits), sampling_(sampling), top_(top), block_(block), shared_(*shared) {}
@@ -246,7 +246,7 @@ class Picker {
   }
 
   const Logits<kThreads> logits_;
-  const PickSampling sampling_;
+  const Sampling sampling_;
   const float top_;
   BlockMath<kThreads, kBlocks> block_;
   PickShared<kThreads>& shared_;

@@ -12,7 +12,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_POOL_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_POOL_CUH_
 
-#include "kernels/common/pooling.h"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
@@ -121,9 +120,6 @@ auto WithKernel(const PoolArgs& args, const Launch& launch) {
     const LaunchShape shape = {int64_t{args.num_sequences} * PoolBlocks(args)};
     return launch(PoolKernel<decltype(type)>, shape, args);
   });
-}
-inline std::vector<PoolArgs> KernelVariants(const PoolArgs& args) {
-  return OfBothTypes(args, &PoolArgs::dtype);
 }
 
 }  // namespace sru::kernels::cuda

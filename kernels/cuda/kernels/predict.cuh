@@ -148,7 +148,7 @@ class Candidates {
 };
 
 // Finite, or -infinity for a symbol that is never picked.
-__device__ __forceinline__ float Adjusted(float logit, const PickAdjustment& adjustment) {
+__device__ __forceinline__ float Adjusted(float logit, const Adjustment& adjustment) {
   if (adjustment.add == -HUGE_VALF) return -HUGE_VALF;
   const float scaled = logit > 0.0f ? logit / adjustment.scale : logit * adjustment.scale;
   return fminf(fmaxf(scaled + adjustment.add, -FLT_MAX), FLT_MAX);
@@ -186,7 +186,7 @@ class RowAdjustments {
   template <int kThreads>
   __device__ __forceinline__ void Apply(const Logits<kThreads>& logits) const {
     for (int i = begin_ + static_cast<int>(threadIdx.x); i < end_; i += kThreads) {
-      const PickAdjustment adjustment = adjustments_[i];
+      const Adjustment adjustment = adjustments_[i];
       if (!logits.Has(adjustment.id)) continue;
       const float logit = logits[adjustment.id];
       unadjusted_[i] = logit;
@@ -202,7 +202,7 @@ class RowAdjustments {
   }
 
  private:
-  const PickAdjustment* const adjustments_;
+  const Adjustment* const adjustments_;
   float* const unadjusted_;
   int begin_;
   int end_;
@@ -319,7 +319,7 @@ __device__ __forceinline__ void PredictRow(const PredictArgs& args) {
     best = logits.Best(~0ULL);
   }
   if (count > 0) {
-    PredictCandidate* const candidates =
+    Candidate* const candidates =
         args.header->candidates + int64_t{number} * args.header->max_count;
     const auto write = [&](int place, Word64 key) {
       const float logit = LogitOf(key);
@@ -328,7 +328,7 @@ __device__ __forceinline__ void PredictRow(const PredictArgs& args) {
     Candidates<kThreads, kBlocks>(logits, block, shared).Choose(count, best, write);
   }
   if constexpr (kPicks) {
-    const PickSampling sampling = args.sampling[number];
+    const Sampling sampling = args.sampling[number];
     const RowAdjustments adjustments(args, number);
     Word64 best_of_thread = best;
     if (!adjustments.empty()) {
@@ -401,7 +401,7 @@ inline void SetLimits(PredictArgs* args, const OperationLimits& limits) {
 
 // Each with the most shared memory that it is launched with.
 inline std::vector<PredictArgs> KernelVariants(const PredictArgs& args) {
-  static PickSampling sampling{};
+  static Sampling sampling{};
   const size_t row_bytes = args.max_shared_bytes - kPredictRowAt<kLargePredictThreads>;
   const int kept =
       static_cast<int>(row_bytes / kPredictCopyBytes * kPredictCopyBytes / sizeof(float));

@@ -66,10 +66,7 @@ template <typename Launch>
 auto WithKernel(const CopyRowsArgs& args, const Launch& launch) {
   const LaunchShape shape = PerValue(args.max_rows, args.padded_width);
   return WithStorageType(
-      args.y_dtype, [&](auto type) { return launch(CopyRowsKernel<decltype(type)>, shape, args); });
-}
-inline std::vector<CopyRowsArgs> KernelVariants(const CopyRowsArgs& args) {
-  return OfBothTypes(args, &CopyRowsArgs::y_dtype);
+      args.dtype, [&](auto type) { return launch(CopyRowsKernel<decltype(type)>, shape, args); });
 }
 
 // Bound by memory, and with positions by float64 instructions: 4 bytes of the table read a result,
@@ -96,12 +93,8 @@ __global__ void __launch_bounds__(kRowThreads) EmbedRowsKernel(const EmbedRowsAr
 template <typename Launch>
 auto WithKernel(const EmbedRowsArgs& args, const Launch& launch) {
   const LaunchShape shape = PerValue(args.max_rows, args.stride);
-  return WithStorageType(args.table_dtype, [&](auto type) {
-    return launch(EmbedRowsKernel<decltype(type)>, shape, args);
-  });
-}
-inline std::vector<EmbedRowsArgs> KernelVariants(const EmbedRowsArgs& args) {
-  return OfBothTypes(args, &EmbedRowsArgs::table_dtype);
+  return WithStorageType(
+      args.dtype, [&](auto type) { return launch(EmbedRowsKernel<decltype(type)>, shape, args); });
 }
 
 // A template only so that a header may hold it, as those below.
@@ -186,9 +179,6 @@ auto WithKernel(const NormalizeRowsArgs& args, const Launch& launch) {
   return WithStorageType(args.dtype, [&](auto type) {
     return launch(NormalizeRowsKernel<decltype(type)>, PerWarp(args.max_rows), args);
   });
-}
-inline std::vector<NormalizeRowsArgs> KernelVariants(const NormalizeRowsArgs& args) {
-  return OfBothTypes(args, &NormalizeRowsArgs::dtype);
 }
 
 // A sequence's row of a fixed field before this run, or where its next one goes; null = none.

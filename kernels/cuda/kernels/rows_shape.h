@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/data_type.h"
@@ -41,18 +42,20 @@ inline LaunchShape PerWarp(int64_t rows) {
 }
 
 // Each kernel of an operation has a function WithKernel(args, launch) beside it, which returns
-// launch(kernel, shape, args). Arguments for which there is more than one kernel have
-// KernelVariants(args): arguments for each of them.
+// launch(kernel, shape, args). KernelVariants(args) are arguments for each of its kernels: both
+// storage types where they have a `dtype`.
+template <typename Args, typename = void>
+inline constexpr bool kHasDataType = false;
+template <typename Args>
+inline constexpr bool kHasDataType<Args, std::void_t<decltype(Args::dtype)>> = true;
 template <typename Args>
 std::vector<Args> KernelVariants(const Args& args) {
-  return {args};
-}
-// Those of kernels for both storage types.
-template <typename Args>
-std::vector<Args> OfBothTypes(const Args& args, DataType Args::*dtype) {
-  std::vector<Args> variants(2, args);
-  variants[0].*dtype = DataType::kFloat32;
-  variants[1].*dtype = DataType::kBFloat16;
+  std::vector<Args> variants = {args};
+  if constexpr (kHasDataType<Args>) {
+    variants.push_back(args);
+    variants[0].dtype = DataType::kFloat32;
+    variants[1].dtype = DataType::kBFloat16;
+  }
   return variants;
 }
 

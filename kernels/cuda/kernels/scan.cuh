@@ -24,7 +24,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_SCAN_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SCAN_CUH_
 
-#include "kernels/common/pooling.h"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/running_pool.cuh"

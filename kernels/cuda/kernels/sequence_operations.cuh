@@ -7,12 +7,12 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_
 
-#include "kernels/common/pooling.h"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/cuda/kernels/row_operations.cuh"
 #include "kernels/cuda/kernels/rows_shape.h"
 #include "kernels/cuda/kernels/running_pool.cuh"
+#include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
 

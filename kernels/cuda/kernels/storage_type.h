@@ -2,7 +2,10 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_STORAGE_TYPE_H_
 #define SRU_KERNELS_CUDA_KERNELS_STORAGE_TYPE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 #include "kernels/common/gate_scale.h"
 #include "kernels/cuda/kernels/bfloat16.h"
@@ -35,6 +38,17 @@ auto WithStorageType(DataType dtype, const Use& use) {
   if (dtype == StorageType<float>::kDataType) return use(float());
   if (dtype == StorageType<BFloat16>::kDataType) return use(BFloat16());
   std::abort();
+}
+
+// Writes values in the storage type to `to`, which may be anywhere in memory.
+inline void StoreAs(DataType dtype, const float* values, size_t count, uint8_t* to) {
+  WithStorageType(dtype, [&](auto type) {
+    using T = decltype(type);
+    for (size_t i = 0; i < count; ++i) {
+      const T value = FromFloat<T>(values[i]);
+      std::memcpy(to + i * sizeof(T), &value, sizeof(T));
+    }
+  });
 }
 
 }  // namespace sru::kernels::cuda

@@ -1,20 +1,54 @@
-#include "kernels/cuda/program/program_executable.h"
-
 #include <string>
 #include <utility>
 #include <variant>
 
-#include "kernels/cuda/device/gpu_arena_memory.h"
-#include "kernels/cuda/program/program_forward.h"
 #include "kernels/cuda/program/program_pack.h"
-#include "kernels/cuda/program/program_run.h"
 #include "kernels/cuda/program/program_workspace.h"
 #include "kernels/cuda/stack/stack_on_device.h"
-#include "kernels/out_of_memory.h"
+#include "kernels/mutex.h"
 #include "kernels/state_arena.h"
+#include "kernels/status.h"
 
 namespace sru::kernels::cuda {
 namespace {
+
+// Memory of a device for the states of sequences (state_arena.h), which the device's budget counts.
+class GpuArenaMemory : public ArenaMemory {
+ public:
+  GpuArenaMemory(std::shared_ptr<Gpu> gpu, std::unique_ptr<Stream> stream)
+      : gpu_(std::move(gpu)), stream_(std::move(stream)) {}
+
+  Status Allocate(size_t bytes, float** memory) override {
+    if (gpu_->lost()) return gpu_->LostError();
+    void* allocated = nullptr;
+    Status status = gpu_->AllocateAgain(bytes, &allocated);
+    if (status.ok()) *memory = static_cast<float*>(allocated);
+    return status;
+  }
+  void Free(float* memory, size_t bytes) override { gpu_->Keep(memory, bytes); }
+
+  Status CopyIn(float* to, const float* from, size_t count) override {
+    return Copy(
+        [&](Stream& stream) { return stream.CopyToDevice(to, from, count * sizeof(float)); });
+  }
+  Status CopyOut(float* to, const float* from, size_t count) override {
+    return Copy([&](Stream& stream) { return stream.CopyToHost(to, from, count * sizeof(float)); });
+  }
+
+ private:
+  template <typename Enqueue>
+  Status Copy(const Enqueue& enqueue) {
+    if (gpu_->lost()) return gpu_->LostError();
+    const MutexLock lock(&mutex_);
+    // Also after an error: nothing may be in flight when the caller's memory goes.
+    Stream& stream = *stream_;
+    return gpu_->Observe(RunWork(stream, [&] { return enqueue(stream); }));
+  }
+
+  const std::shared_ptr<Gpu> gpu_;  // outlives the stream
+  Mutex mutex_;
+  const std::unique_ptr<Stream> stream_ SRU_PT_GUARDED_BY(mutex_);
+};
 
 class CudaProgram : public DeviceExecutable<ProgramExecutable, ProgramOnDevice> {
  public:
@@ -46,10 +80,12 @@ class CudaProgram : public DeviceExecutable<ProgramExecutable, ProgramOnDevice> 
                      std::unique_ptr<StateArena>* arena) const override {
     return CatchBadAlloc("making an arena of states", [&] {
       SRU_RETURN_IF_ERROR(CheckDevice("arena", options.device));
-      std::unique_ptr<ArenaMemory> memory;
-      SRU_RETURN_IF_ERROR(MakeGpuArenaMemory(devices_[options.device].gpu, &memory));
-      *arena = std::make_unique<StateArena>(packed_->program.fields, packed_->shape.field_axes,
-                                            options, std::move(memory));
+      const std::shared_ptr<Gpu>& gpu = devices_[options.device].gpu;
+      std::unique_ptr<Stream> stream;
+      SRU_RETURN_IF_ERROR(gpu->Observe(gpu->device().CreateStream(nullptr, &stream)));
+      *arena =
+          std::make_unique<StateArena>(packed_->program.fields, packed_->shape.field_axes, options,
+                                       std::make_unique<GpuArenaMemory>(gpu, std::move(stream)));
       return OkStatus();
     });
   }
@@ -60,46 +96,12 @@ class CudaProgram : public DeviceExecutable<ProgramExecutable, ProgramOnDevice> 
       SRU_RETURN_IF_ERROR(
           ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs));
       auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
-      return ws.gpu().lost() ? ws.gpu().LostError() : RunBatch(batch, outputs, ws);
+      if (ws.gpu().lost()) return ws.gpu().LostError();
+      return RunProgram(*packed_, devices_[ws.limits().device], batch, outputs, ws);
     });
   }
 
  private:
-  Status RunBatch(const ProgramBatch& batch, const OutputBatch* outputs,
-                  CudaProgramWorkspace& ws) const {
-    ProgramRun run(*packed_, batch, outputs, ws);
-    if (run.parts().empty()) return OkStatus();
-    SRU_RETURN_IF_ERROR(ws.gpu().Observe(run.BeginStates()));
-    // Also after an error: the staging memory and the pages must be free for others.
-    SRU_RETURN_IF_ERROR(ws.gpu().ObserveRun(RunWork(*ws.stream, [&] { return Enqueue(run, ws); })));
-    run.ReadResults();
-    run.Commit();
-    return OkStatus();
-  }
-
-  Status Enqueue(ProgramRun& run, CudaProgramWorkspace& ws) const {
-    const ProgramOnDevice& device = devices_[ws.limits().device];
-    const auto enqueue = [&](const ProgramBucket& bucket) {
-      return EnqueueProgram(*packed_, device, bucket, ws);
-    };
-    // All of them while the stream is idle.
-    std::vector<Graph*> graphs;
-    for (const ProgramRun::Part& part : run.parts()) {
-      SRU_RETURN_IF_ERROR(ws.graphs.Prepare(
-          part.bucket, *ws.stream, [&] { return enqueue(part.bucket); }, &graphs.emplace_back()));
-    }
-    for (size_t i = 0; i < graphs.size(); ++i) {
-      const ProgramRun::Part& part = run.parts()[i];
-      const size_t bytes = run.WriteInput(part);
-      const CudaProgramWorkspace::Staging& staging = ws.staging[part.bucket.part];
-      SRU_RETURN_IF_ERROR(
-          ws.stream->CopyToDevice(staging.input.data(), staging.host_input.data(), bytes));
-      SRU_RETURN_IF_ERROR(graphs[i] != nullptr ? ws.stream->Launch(*graphs[i])
-                                               : enqueue(part.bucket));
-    }
-    return run.EnqueueResults();
-  }
-
   const std::unique_ptr<PackedProgram> packed_;
 };
 

@@ -1,11 +1,10 @@
-#include "kernels/cuda/program/program_forward.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "kernels/cuda/program/program_workspace.h"
 #include "kernels/cuda/stack/stack_pass.h"
 
 namespace sru::kernels::cuda {
@@ -129,7 +128,7 @@ class Forward {
     args.x_stride = x_stride;
     args.x_size = width;
     args.x_padded = width;
-    args.y_dtype = DataType::kFloat32;
+    args.dtype = DataType::kFloat32;
     args.y = y();
     args.y_stride = stride();
     args.first_column = first_column;
@@ -153,7 +152,7 @@ class Forward {
   Status Run(const ops::Embed& op) {
     auto args = OfRows<EmbedRowsArgs>();
     args.ids = Ids(op.ids);
-    args.table_dtype = packed_.dtype;
+    args.dtype = packed_.dtype;
     args.table = device_.weights->tensor(operation().table);
     args.width = op.width;
     args.stride = stride();
@@ -222,7 +221,7 @@ class Forward {
   Status Round() {
     if (rows() == 0) return OkStatus();
     CopyRowsArgs args = Copy(y(), stride(), stride(), stride(), 0);
-    args.y_dtype = packed_.dtype;
+    args.dtype = packed_.dtype;
     args.y = ws_.rounded(id_);
     return Start(args);
   }
@@ -421,8 +420,6 @@ class Forward {
   Status Run(const ops::Shift& op) {
     if (rows() > 0) {
       auto args = OfRows<ShiftRowsArgs>();
-      args.axis = header(axis());
-      args.max_rows = rows();
       args.width = width(op.x);
       args.stride = stride();
       if (has_slots()) args.field = RowsOf(op.last, axis());
@@ -498,7 +495,7 @@ class Forward {
       copy.x = value(op.x);
       copy.x_stride = stride(op.x);
       copy.x_size = copy.x_padded = stride(op.x);
-      copy.y_dtype = packed_.dtype;
+      copy.dtype = packed_.dtype;
       copy.y = ws_.predicted.data();
       copy.y_stride = shape.k;
       copy.width = copy.padded_width = shape.k;
@@ -525,13 +522,13 @@ class Forward {
       args.num_never = static_cast<int>(op.never.size());
       args.log_prob = prediction.host_log_prob.as<float>();
       if (Wants(OutputType::kPicked)) {
-        args.sampling = Input<PickSampling>(layout_.inputs[op.sampling]);
-        args.picked = prediction.host_picked.as<PredictCandidate>();
+        args.sampling = Input<Sampling>(layout_.inputs[op.sampling]);
+        args.picked = prediction.host_picked.as<Candidate>();
         const AxisId adjusted =
             op.adjustments == kNone ? kNone : packed_.program.inputs[op.adjustments].axis;
         if (adjusted != kNone && bucket_.sequences[adjusted] > 0) {
           args.adjustment_offsets = offsets(adjusted);
-          args.adjustments = Input<PickAdjustment>(layout_.inputs[op.adjustments]);
+          args.adjustments = Input<Adjustment>(layout_.inputs[op.adjustments]);
           args.unadjusted = ws_.unadjusted.as<float>();
         }
       }

@@ -1,11 +1,10 @@
-#include "kernels/cuda/program/program_join.h"
-
 #include <algorithm>
 #include <variant>
 #include <vector>
 
-#include "kernels/common/outputs.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/kernels/operation_args.h"
+#include "kernels/cuda/program/program_pack.h"
 
 namespace sru::kernels::cuda {
 namespace {

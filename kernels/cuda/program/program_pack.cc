@@ -10,7 +10,6 @@
 #include <variant>
 
 #include "kernels/cuda/kernels/storage_type.h"
-#include "kernels/cuda/program/program_join.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -112,29 +111,31 @@ class ProgramPacker : public ProgramVisitor {
     return users[a] == users[b] || (users[a] & users[b] & ProgramShape::StateBit(axis())) != 0;
   }
 
-  // Whether all that reads a Linear's value takes rows of any stride.
-  bool IsForAttention(ValueId id) const {
-    if (std::get<ops::Linear>(program_.operations[id]).relu || is_output_[id]) return false;
-    return std::all_of(readers_[id].begin(), readers_[id].end(), [&](ValueId reader) {
-      const Operation& operation = program_.operations[reader];
-      if (std::holds_alternative<ops::Append>(operation)) {
-        return readers_[reader].empty() && !is_output_[reader];
-      }
-      return std::holds_alternative<ops::Attend>(operation);
-    });
-  }
-
-  // Whether all that reads a Linear's value adds its bias to what it reads: fields that it is
-  // appended to, and attention of which it is the query.
-  bool ReadersAddBias(ValueId id) const {
+  // Whether all that reads a value are fields that it is appended to, and attention for which `is`
+  // holds.
+  template <typename Is>
+  bool IsReadByAttention(ValueId id, const Is& is) const {
     return std::all_of(readers_[id].begin(), readers_[id].end(), [&](ValueId reader) {
       const Operation& operation = program_.operations[reader];
       if (std::holds_alternative<ops::Append>(operation)) {
         return readers_[reader].empty() && !is_output_[reader];
       }
       const auto* const attend = std::get_if<ops::Attend>(&operation);
-      return attend != nullptr && attend->keys != id && attend->values != id;
+      return attend != nullptr && is(*attend);
     });
+  }
+
+  // Whether all that reads a Linear's value takes rows of any stride.
+  bool IsForAttention(ValueId id) const {
+    if (std::get<ops::Linear>(program_.operations[id]).relu || is_output_[id]) return false;
+    return IsReadByAttention(id, [](const ops::Attend& /*attend*/) { return true; });
+  }
+
+  // Whether all that reads a Linear's value adds its bias to what it reads: fields that it is
+  // appended to, and attention of which it is the query.
+  bool ReadersAddBias(ValueId id) const {
+    return IsReadByAttention(
+        id, [id](const ops::Attend& attend) { return attend.keys != id && attend.values != id; });
   }
 
   void PackTogether(const std::vector<ValueId>& together) {
@@ -221,17 +222,11 @@ class ProgramPacker : public ProgramVisitor {
     const size_t rows = RowLayout::RoundUp(static_cast<int>(values.size / width));
     const size_t begin = bytes->size();
     bytes->resize(begin + rows * stride * ValueBytes(dtype));
-    WithStorageType(dtype, [&](auto type) {
-      using T = decltype(type);
-      ReadRows(source_, values, width, [&](size_t first, size_t count, const float* from) {
-        for (size_t row = 0; row < count; ++row) {
-          uint8_t* const to = bytes->data() + begin + (first + row) * stride * sizeof(T);
-          for (int j = 0; j < width; ++j) {
-            const T value = FromFloat<T>(from[row * width + j]);
-            std::memcpy(to + j * sizeof(T), &value, sizeof(T));
-          }
-        }
-      });
+    ReadRows(source_, values, width, [&](size_t first, size_t count, const float* from) {
+      for (size_t row = 0; row < count; ++row) {
+        StoreAs(dtype, from + row * width, width,
+                bytes->data() + begin + (first + row) * stride * ValueBytes(dtype));
+      }
     });
   }
 
@@ -274,60 +269,45 @@ class ProgramPacker : public ProgramVisitor {
   std::map<std::tuple<const float*, size_t, int, DataType>, TensorIndex> known_;
 };
 
-// Sets of axes that grow together: the axes of one set have the same number.
-class AxisSets {
- public:
-  explicit AxisSets(size_t axes) : numbers_(axes) {
-    std::iota(numbers_.begin(), numbers_.end(), 0);
-  }
-
-  void Join(AxisId a, AxisId b) {
-    std::replace(numbers_.begin(), numbers_.end(), int{numbers_[a]}, int{numbers_[b]});
-  }
-
-  // Counted from 0, in the order of their first axes.
-  std::vector<int> Numbers() const {
-    std::map<int, int> places;
-    std::vector<int> numbers;
-    for (const int number : numbers_) {
-      numbers.push_back(places.try_emplace(number, static_cast<int>(places.size())).first->second);
-    }
-    return numbers;
-  }
-
- private:
-  std::vector<int> numbers_;  // [axis]
-};
-
-// Joins the axis of an operation and those of what it reads.
+// Joins the axis of an operation and those of what it reads to one set.
 struct AxisJoiner : ProgramVisitor {
-  AxisSets* const sets;
+  std::vector<int> sets;  // [axis]: the same number for the axes of one set
   ValueId id = 0;
 
-  AxisJoiner(const Program& program, const ProgramShape& shape, AxisSets* sets)
-      : ProgramVisitor(program, shape), sets(sets) {}
+  AxisJoiner(const Program& program, const ProgramShape& shape)
+      : ProgramVisitor(program, shape), sets(program.axes.size()) {
+    std::iota(sets.begin(), sets.end(), 0);
+  }
+  void Join(AxisId a, AxisId b) {
+    std::replace(sets.begin(), sets.end(), int{sets[a]}, int{sets[b]});
+  }
   void Value(const char* /*name*/, ValueId value, AxisId = kAny, int64_t = kAny, int = kNone) {
-    sets->Join(AxisOf(id), AxisOf(value));
+    Join(AxisOf(id), AxisOf(value));
   }
   void Input(const char* /*name*/, InputId input, const InputRule& /*rule*/) {
-    sets->Join(AxisOf(id), InputAxis(input));
+    Join(AxisOf(id), InputAxis(input));
   }
 };
 
+// The part of each axis, counted from 0 in the order of their first axes.
 std::vector<int> PartsOf(const PackedProgram& packed) {
   const Program& program = packed.program;
-  AxisSets sets(program.axes.size());
+  AxisJoiner joiner(program, packed.shape);
   for (size_t a = 0; a < program.axes.size(); ++a) {
-    sets.Join(static_cast<AxisId>(a), packed.sequences_of(static_cast<AxisId>(a)));
+    joiner.Join(static_cast<AxisId>(a), packed.sequences_of(static_cast<AxisId>(a)));
   }
   for (const InputSpec& input : program.inputs) {
-    if (input.target != kNone) sets.Join(input.axis, input.target);
+    if (input.target != kNone) joiner.Join(input.axis, input.target);
   }
-  AxisJoiner joiner(program, packed.shape, &sets);
-  for (joiner.id = 0; joiner.id < static_cast<ValueId>(packed.operations.size()); ++joiner.id) {
+  for (; joiner.id < static_cast<ValueId>(packed.operations.size()); ++joiner.id) {
     VisitOperation(program, joiner.id, joiner);
   }
-  return sets.Numbers();
+  std::map<int, int> places;
+  std::vector<int> parts;
+  for (const int set : joiner.sets) {
+    parts.push_back(places.try_emplace(set, static_cast<int>(places.size())).first->second);
+  }
+  return parts;
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ struct PackedOperation {
   // over the rows.
   bool adds_bias_later = false;
   ValueId bias_of = kNone;  // of an Add: the Linear
-  // Operations that a later one of the same part does in its own launch (program_join.h), in order:
-  // of that one which they are, and of each of them that it is one.
+  // Operations that a later one of the same part does in its own launch (program_join.cc), in
+  // order: of that one which they are, and of each of them that it is one.
   std::vector<ValueId> joined;
   bool is_joined = false;
   // Of a product, or of a stack that begins with one: the layer norm right before it, whose rows
@@ -129,6 +129,14 @@ struct PackedProgram {
 
   void ReleaseHostCopy();
 };
+
+// Joins what can be one launch of the operations of a program whose products and parts are known:
+// at decoding's few rows a launch takes longer than what it does. An operation rounds its own rows
+// for the products that read them, where it can. Appends of values that are columns of one product,
+// and an Add and the Normalize of its sum, are one launch, where nothing runs between them; what
+// they read lives until the last one of them. The states of an axis' stacks are copied together.
+// Throws std::bad_alloc.
+void JoinOperations(PackedProgram* packed);
 
 }  // namespace sru::kernels::cuda
 

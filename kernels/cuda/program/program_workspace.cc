@@ -329,13 +329,12 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     if (predict == nullptr) continue;
     Prediction& prediction = ws->predictions[i];
     const size_t log_prob = largest.predicted[i] * sizeof(float);
-    const size_t candidates =
-        largest.predicted[i] * predict->max_candidates * sizeof(PredictCandidate);
+    const size_t candidates = largest.predicted[i] * predict->max_candidates * sizeof(Candidate);
     on_device.Add(&prediction.candidates, candidates);
     on_host.Add(&prediction.host_log_prob, log_prob);
     on_host.Add(&prediction.host_candidates, candidates);
     if (predict->sampling == kNone) continue;
-    const size_t picked = largest.predicted[i] * sizeof(PredictCandidate);
+    const size_t picked = largest.predicted[i] * sizeof(Candidate);
     on_host.Add(&prediction.host_picked, picked);
   }
   ws->outputs.resize(program.outputs.size());

@@ -1,6 +1,7 @@
-// The memory of one worker for a program: a stream, rows for every value, staging memory for what a
-// batch brings, recorded graphs. All of it is allocated when it is made, once on the device and
-// once on the host; serving adds recorded graphs, which are bounded, and room for the pages of
+// Programs on the CUDA backend: compiled once, run with one recorded graph per bucket of batches.
+// And the memory of one worker for a program: a stream, rows for every value, staging memory for
+// what a batch brings, recorded graphs. All of it is allocated when it is made, once on the device
+// and once on the host; serving adds recorded graphs, which are bounded, and room for the pages of
 // growing fields, which doubles when it is used up. Not thread-safe.
 #ifndef SRU_KERNELS_CUDA_PROGRAM_PROGRAM_WORKSPACE_H_
 #define SRU_KERNELS_CUDA_PROGRAM_PROGRAM_WORKSPACE_H_
@@ -221,6 +222,23 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   std::vector<size_t> value_rounded_;  // [operation]: bytes to the rounded rows there
   size_t bytes_ = 0;
 };
+
+// As Backend::Compile(), for a data type that the kernels have.
+Status CompileProgram(const Program& program, const CompileOptions& options,
+                      const PackOptions& pack, const std::vector<std::shared_ptr<Gpu>>& gpus,
+                      std::unique_ptr<ProgramExecutable>* executable);
+
+// Puts the operations of a part of the program for one bucket on the workspace's stream: what runs
+// between the copy of a batch to the device and the copies of its results back. Nothing of it
+// depends on the batch but on its bucket, so it may be recorded. Results are left on the device:
+// rows in the values' buffers, and what a Predict answers in the workspace's predictions.
+Status EnqueueProgram(const PackedProgram& packed, const ProgramOnDevice& device,
+                      const ProgramBucket& bucket, CudaProgramWorkspace& workspace);
+
+// Runs one valid batch.
+Status RunProgram(const PackedProgram& packed, const ProgramOnDevice& device,
+                  const ProgramBatch& batch, const OutputBatch* outputs,
+                  CudaProgramWorkspace& workspace);
 
 }  // namespace sru::kernels::cuda
 

@@ -95,6 +95,13 @@ class CudaWorkspace : public Workspace {
   size_t bytes_ = 0;
 };
 
+// Puts the forward pass of one bucket on the workspace's stream: embedding, layers, pooling,
+// classifier, and the copies of the results per sequence to the host. Nothing of it depends on the
+// batch but on its bucket, so it may be recorded. Token vectors are left on the device. With a
+// table (null = none) batches of token ids begin with the first layer's scan.
+Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
+                      const Bucket& bucket, CudaWorkspace& workspace);
+
 }  // namespace sru::kernels::cuda
 
 #endif  // SRU_KERNELS_CUDA_STACK_CUDA_WORKSPACE_H_

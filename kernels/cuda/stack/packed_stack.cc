@@ -1,7 +1,6 @@
 #include "kernels/cuda/stack/packed_stack.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -20,13 +19,10 @@ class Packer {
   // A tensor of `size` values, `at(i)` each, in the storage type or in float32.
   TensorIndex Add(DataType dtype, size_t size, const std::function<float(size_t)>& at) {
     std::vector<uint8_t> bytes(size * ValueBytes(dtype));
-    WithStorageType(dtype, [&](auto type) {
-      using T = decltype(type);
-      for (size_t i = 0; i < size; ++i) {
-        const T value = FromFloat<T>(at(i));
-        std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
-      }
-    });
+    for (size_t i = 0; i < size; ++i) {
+      const float value = at(i);
+      StoreAs(dtype, &value, 1, &bytes[i * ValueBytes(dtype)]);
+    }
     stack_.tensors.push_back(std::move(bytes));
     return static_cast<TensorIndex>(stack_.tensors.size()) - 1;
   }
@@ -68,10 +64,7 @@ class Packer {
 
 PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& input,
                       const PackOptions& options, bool fuse, Packer& packer) {
-  const ReadWeights weight_c(weights, spec.weight_c);
-  const ReadWeights bias(weights, spec.bias);
-  const ReadWeights norm_weight(weights, spec.norm_weight);
-  const ReadWeights norm_bias(weights, spec.norm_bias);
+  const ReadLayerVectors vectors(weights, spec);
   PackedLayer layer;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
@@ -177,18 +170,21 @@ PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options, Wei
 
 Status DeviceStack::Create(const HostTensors& tensors, const std::shared_ptr<Gpu>& gpu,
                            Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
-  ArrayPlan plan;
-  for (const std::vector<uint8_t>& tensor : tensors) plan.Add(tensor.size());
-  SRU_RETURN_IF_ERROR(gpu->CheckBudget("the weights", plan.bytes()));
   std::unique_ptr<DeviceStack> created(new DeviceStack(gpu));
+  std::vector<ArrayView>& views = created->tensors_;
+  views.resize(tensors.size());
+  ArrayPlan plan;
+  for (size_t i = 0; i < tensors.size(); ++i) plan.Add(&views[i], tensors[i].size());
+  SRU_RETURN_IF_ERROR(gpu->CheckBudget("the weights", plan.bytes()));
   SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu, plan, &created->memory_));
+  plan.Place(created->memory_.data());
   created->bytes_ = created->memory_.bytes();
   gpu->CountWeights(created->bytes_);
   SRU_RETURN_IF_ERROR(RunWork(stream, [&] {
     for (size_t i = 0; i < tensors.size(); ++i) {
-      void* const to = created->tensors_.emplace_back(plan.At(i, created->memory_.data())).data();
       if (tensors[i].empty()) continue;
-      SRU_RETURN_IF_ERROR(stream.CopyToDevice(to, tensors[i].data(), tensors[i].size()));
+      SRU_RETURN_IF_ERROR(
+          stream.CopyToDevice(views[i].data(), tensors[i].data(), tensors[i].size()));
     }
     return OkStatus();
   }));

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/highway.h"
 #include "kernels/cuda/device/array_plan.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/gpu.h"

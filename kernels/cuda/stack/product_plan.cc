@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -196,13 +195,7 @@ class Trial {
   // As the product takes them.
   std::vector<uint8_t> Stored(const std::vector<float>& values) const {
     std::vector<uint8_t> stored(values.size() * ValueBytes(shape_.dtype));
-    WithStorageType(shape_.dtype, [&](auto type) {
-      using T = decltype(type);
-      for (size_t i = 0; i < values.size(); ++i) {
-        const T value = FromFloat<T>(values[i]);
-        std::memcpy(&stored[i * sizeof(T)], &value, sizeof(T));
-      }
-    });
+    StoreAs(shape_.dtype, values.data(), values.size(), stored.data());
     return stored;
   }
 

@@ -18,6 +18,7 @@
 namespace sru::kernels::cuda {
 
 struct StackOnDevice {
+  std::shared_ptr<Gpu> gpu;  // alone on a device that failed before
   std::unique_ptr<DeviceStack> weights;
   std::unique_ptr<ProductPlans> plans;
   std::unique_ptr<TokenTableSlot> token_table;
@@ -25,6 +26,7 @@ struct StackOnDevice {
   // Uses an idle stream.
   static Status Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu, Stream& stream,
                        StackOnDevice* on_device) {
+    on_device->gpu = gpu;
     SRU_RETURN_IF_ERROR(DeviceStack::Create(stack.tensors, gpu, stream, &on_device->weights));
     SRU_RETURN_IF_ERROR(ProductPlans::Create(stack, *on_device->weights, gpu, &on_device->plans));
     std::unique_ptr<TokenTable> table;

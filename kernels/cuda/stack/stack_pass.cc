@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/common/outputs.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/kernels/storage_type.h"
 #include "kernels/cuda/stack/token_table.h"
 

@@ -1,6 +1,6 @@
 // The pass of a stack over the sequences of a bucket: embedding, layers, pooling, classifier. Knows
-// no workspace: a classifier's (forward.h) and a program's (program_forward.h) both run it, and the
-// table of the whole vocabulary (token_table.h) what comes before the first scan.
+// no workspace: a classifier's (cuda_workspace.h) and a program's (program_forward.cc) both run it,
+// and the table of the whole vocabulary (token_table.h) what comes before the first scan.
 #ifndef SRU_KERNELS_CUDA_STACK_STACK_PASS_H_
 #define SRU_KERNELS_CUDA_STACK_STACK_PASS_H_
 

@@ -82,12 +82,10 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
                          const AdmissionLoad& load) {
   Verdict v;
   v.options = &options_;
-  v.size = request.size;
   v.now = now;
   v.key = {Rank(now, request.priority), request.deadline, next_number_};
-  v.budget = request.deadline - now;
-  v.levels = load.levels(request.flow, now);
-  const AdmissionLoad::Levels& levels = v.levels;
+  const absl::Duration budget = request.deadline - now;
+  const AdmissionLoad::Levels levels = load.levels(request.flow, now);
   const OrderWeight& most = options_.most;
   // True if `size` more is allowed.
   const auto fits = [&](int64_t there, int64_t own, int64_t size, int64_t bound) {
@@ -101,7 +99,7 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
     v.stopped = stopped_;
   } else if (closed_) {
     v.refusal = RejectReason::kDraining;
-  } else if (v.budget <= absl::ZeroDuration()) {
+  } else if (budget <= absl::ZeroDuration()) {
     v.expired = true;
   } else if (!fits(levels.streams, levels.own_streams, request.size.sequences,
                    options_.max_streams)) {
@@ -113,10 +111,9 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
   } else if (request.deadline != absl::InfiniteFuture() && speed_.known()) {
     const AdmissionLoad::Prediction prediction = load.Predict(v.key, request, now);
     v.predicted_seconds = prediction.outcome;
-    v.predicted = absl::Seconds(prediction.deadline * speed_.margin());
-    const bool late = v.predicted > v.budget;
+    const bool late = absl::Seconds(prediction.deadline * speed_.margin()) > budget;
     const absl::Duration ahead = absl::Seconds(prediction.ahead * speed_.margin());
-    const bool waits_long = levels.stands && ahead > kStandingPatience * v.budget;
+    const bool waits_long = levels.stands && ahead > kStandingPatience * budget;
     if (options_.by_deadline && !levels.idle && (late || waits_long)) {
       v.refusal = RejectReason::kDeadline;
     }
@@ -144,20 +141,18 @@ void Admission::LearnOutcomes() {
   worst_ratio_ = 0;
 }
 
-absl::Status OptionError(const char* name, absl::string_view expected, absl::string_view found) {
-  return InvalidArgument(name, ": expected ", expected, ", found ", found);
-}
-
 absl::Status CheckLeast(std::initializer_list<LeastOption> options,
                         absl::Duration ageing_interval) {
   for (const LeastOption& option : options) {
     if (option.found >= option.least) continue;
-    return OptionError(option.name,
-                       option.least == 0 ? "0 or more" : absl::StrCat("at least ", option.least),
-                       absl::StrCat(option.found));
+    return InvalidArgument(
+        option.name, ": expected ",
+        option.least == 0 ? "0 or more" : absl::StrCat("at least ", option.least), ", found ",
+        option.found);
   }
   if (ageing_interval > absl::ZeroDuration()) return absl::OkStatus();
-  return OptionError("ageing_interval", "more than 0", absl::FormatDuration(ageing_interval));
+  return InvalidArgument("ageing_interval: expected more than 0, found ",
+                         absl::FormatDuration(ageing_interval));
 }
 
 }  // namespace sru::server::batching

@@ -108,10 +108,6 @@ struct Verdict {
 
   // ToStatus() makes the text of a refusal from these.
   const AdmissionOptions* options = nullptr;
-  OrderWeight size;
-  AdmissionLoad::Levels levels;
-  absl::Duration predicted;  // with the margin
-  absl::Duration budget;     // until the deadline
   absl::Duration retry_after;
   absl::Status stopped;
 };
@@ -169,9 +165,7 @@ class Admission {
   double worst_ratio_ = 0;
 };
 
-// kInvalidArgument: "NAME: expected ..., found ...".
-absl::Status OptionError(const char* name, absl::string_view expected, absl::string_view found);
-// The same for the first option that is less than its least value.
+// kInvalidArgument for the first option that is less than its least value.
 struct LeastOption {
   const char* name;
   int64_t found;

@@ -6,11 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -77,13 +75,12 @@ AdmissionOptions AdmissionOptionsOf(const BatcherOptions& options) {
 
 absl::Status CheckOptions(const BatcherOptions& options) {
   if (options.max_queue_delay < absl::ZeroDuration()) {
-    return OptionError("max_queue_delay", "0 or more",
-                       absl::FormatDuration(options.max_queue_delay));
+    return InvalidArgument("max_queue_delay: expected 0 or more, found ",
+                           absl::FormatDuration(options.max_queue_delay));
   }
   if (options.max_queue_tokens < options.max_batch_tokens) {
-    return OptionError("max_queue_tokens",
-                       absl::StrCat("at least max_batch_tokens (", options.max_batch_tokens, ")"),
-                       absl::StrCat(options.max_queue_tokens));
+    return InvalidArgument("max_queue_tokens: expected at least max_batch_tokens (",
+                           options.max_batch_tokens, "), found ", options.max_queue_tokens);
   }
   return CheckLeast({{"max_batch_tokens", options.max_batch_tokens, 1},
                      {"max_batch_sequences", options.max_batch_sequences, 1},
@@ -102,11 +99,11 @@ absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& o
 }
 
 void Batch::Add(PendingRequest* request, const SequenceTask* task) {
-  if (shares_.empty() || shares_.back().request != request) shares_.push_back({request, 0});
-  ++shares_.back().count;
-  sequences_.push_back(task);
-  AddPart(request->request.flow, task->num_tokens, &parts_);
-  num_tokens_ += task->num_tokens;
+  if (shares.empty() || shares.back().request != request) shares.push_back({request, 0});
+  ++shares.back().count;
+  sequences.push_back(task);
+  AddPart(request->request.flow, task->num_tokens, &parts);
+  num_tokens += task->num_tokens;
 }
 
 Batcher::Batcher(const BatcherOptions& options, const Clock* clock)
@@ -252,16 +249,14 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
 }
 
 double Batcher::BacklogSeconds(absl::Time now) const {
-  const OrderWeight waiting = total_;
   const SpeedModel& speed = admission_.speed();
-  const double seconds = speed.SecondsWithWaits(waiting.tokens, NumBatches(waiting, options_));
+  const double seconds = speed.SecondsWithWaits(total_.tokens, NumBatches(total_, options_));
   return (RunningSeconds(now) + seconds) / num_workers_;
 }
 
 void Batcher::PublishAmpleBudget(absl::Time now) {
-  const OrderWeight waiting = total_;
-  const bool roomy = !admission_.closed() && waiting.tokens <= options_.max_queue_tokens / 2 &&
-                     waiting.sequences <= options_.max_queue_sequences / 2;
+  const bool roomy = !admission_.closed() && total_.tokens <= options_.max_queue_tokens / 2 &&
+                     total_.sequences <= options_.max_queue_sequences / 2;
   const absl::Duration ample =
       roomy
           ? absl::Seconds(kAmple * admission_.speed().margin() * BacklogSeconds(now)) + kAmpleLeast
@@ -330,11 +325,6 @@ void Batcher::DropExpired(absl::Time now, Answers* answers) {
   }
 }
 
-absl::Time Batcher::NextExpiry() const {
-  const OrderNode* node = expiry_.First();
-  return node == nullptr ? absl::InfiniteFuture() : node->key.deadline;
-}
-
 void Batcher::Cancel(const RequestHandle& handle) noexcept {
   if (handle == nullptr) return;
   Answers answers;
@@ -342,17 +332,17 @@ void Batcher::Cancel(const RequestHandle& handle) noexcept {
   {
     MutexLock lock(&mutex_);
     if (!handle->queued) return;
-    End(handle.get(), clock_->Now(), &answers);
+    const absl::Time now = clock_->Now();
+    if (handle->request.deadline <= now) {
+      Expire(handle.get(), now, &answers);
+    } else {
+      ++counts_.cancelled;
+      Drop(handle.get(), absl::CancelledError("the caller cancelled the request"), now, &answers);
+    }
     closed = admission_.closed();
   }
   if (closed) on_work_();
   Answer(std::move(answers));  // the last one may be the end of the batcher
-}
-
-void Batcher::End(PendingRequest* pending, absl::Time now, Answers* answers) {
-  if (pending->request.deadline <= now) return Expire(pending, now, answers);
-  ++counts_.cancelled;
-  Drop(pending, absl::CancelledError("the caller cancelled the request"), now, answers);
 }
 
 void Batcher::Count(PendingRequest* pending, const OrderWeight& taken) {
@@ -363,16 +353,15 @@ void Batcher::Count(PendingRequest* pending, const OrderWeight& taken) {
 
 absl::Time Batcher::ReadyAt() const {
   if (oldest_ == nullptr) return absl::InfiniteFuture();
-  const OrderWeight waiting = total_;
   if (options_.max_queue_delay == absl::ZeroDuration() || admission_.closed() ||
-      waiting.tokens >= options_.max_batch_tokens ||
-      waiting.sequences >= options_.max_batch_sequences) {
+      total_.tokens >= options_.max_batch_tokens ||
+      total_.sequences >= options_.max_batch_sequences) {
     return absl::InfinitePast();
   }
   absl::Time ready = oldest_->arrival + options_.max_queue_delay;
   if (const OrderNode* node = expiry_.First(); node != nullptr) {
     const SpeedModel& speed = admission_.speed();
-    const double seconds = speed.SecondsWithWaits(waiting.tokens, 1) * speed.margin();
+    const double seconds = speed.SecondsWithWaits(total_.tokens, 1) * speed.margin();
     ready = std::min(ready, node->key.deadline - absl::Seconds(seconds));
   }
   return ready;
@@ -383,10 +372,6 @@ int Batcher::TokenBudget(absl::Time now) const {
   if (!speed.known() || !flows_.contested(now)) return options_.max_batch_tokens;
   return static_cast<int>(std::min<int64_t>(options_.max_batch_tokens,
                                             speed.TokensWithin(absl::ToDoubleSeconds(kPiece))));
-}
-
-int64_t Batcher::LittleOf(int budget) const {
-  return budget < options_.max_batch_tokens ? budget / kLittlePart : 0;
 }
 
 void Batcher::StartFlows(absl::Time now) {
@@ -403,7 +388,8 @@ NextWork Batcher::Next(absl::Time now) {
   MutexLock lock(&mutex_);
   NextWork next;
   const absl::Time ready = ReadyAt();
-  next.at = std::min(ready, NextExpiry());
+  const OrderNode* const expires = expiry_.First();
+  next.at = expires == nullptr ? ready : std::min(ready, expires->key.deadline);
   if (ready > now) return next;
   FlowQueue* first = flows_.active().front();
   if (flows_.active().size() > 1) {
@@ -428,11 +414,12 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, const OrderWeight& mo
   // Under the lock it is quicker to allocate once.
   const auto most =
       static_cast<size_t>(std::min<int64_t>(options_.max_batch_sequences, total_.sequences));
-  batch->sequences_.reserve(most);
-  batch->shares_.reserve(most);
+  batch->sequences.reserve(most);
+  batch->shares.reserve(most);
   const int most_of_all = TokenBudget(now);
   int budget = static_cast<int>(std::min<int64_t>(most_of_all, most_of_it.tokens));
-  const int64_t little = LittleOf(most_of_all);
+  // So many tokens or fewer count as little; none do if nobody competes.
+  const int64_t little = most_of_all < options_.max_batch_tokens ? most_of_all / kLittlePart : 0;
   bool has_little_only = false;
   int room =
       static_cast<int>(std::min<int64_t>(options_.max_batch_sequences, most_of_it.sequences));
@@ -445,7 +432,7 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, const OrderWeight& mo
   StartFlows(now);
   for (FlowQueue* queue = flows_.Next(); queue != nullptr && open; queue = flows_.Next()) {
     const bool has_little = queue->order.total().tokens <= little;
-    const bool opens = batch->sequences_.empty();
+    const bool opens = batch->sequences.empty();
     if (opens) has_little_only = has_little;
     if (has_little_only && !has_little) break;
     OrderNode* const node = queue->next;
@@ -455,7 +442,7 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, const OrderWeight& mo
     int* link = &pending->first;
     for (int index = *link; index != PendingRequest::kEnd && open; index = *link) {
       const int num_tokens = pending->request.sequences[index]->num_tokens;
-      const bool first = batch->sequences_.empty();
+      const bool first = batch->sequences.empty();
       if (first && strictly && num_tokens > budget) return nullptr;
       // The first one goes even if it takes longer than a piece.
       if (num_tokens <= budget || first) {
@@ -505,13 +492,13 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, const OrderWeight& mo
     order.Insert(&node);
   }
 
-  if (batch->sequences_.empty()) return nullptr;
-  batch->left_some_ = oldest_ != nullptr;
-  batch->start_ = now;
+  if (batch->sequences.empty()) return nullptr;
+  batch->left_some = oldest_ != nullptr;
+  batch->start = now;
   ++running_batches_;
   if (const SpeedModel& speed = admission_.speed(); speed.known()) {
-    batch->predicted_end_ = Since(now) + speed.SecondsWithWaits(batch->num_tokens_, 1);
-    predicted_ends_ += batch->predicted_end_;
+    batch->predicted_end = Since(now) + speed.SecondsWithWaits(batch->num_tokens, 1);
+    predicted_ends_ += batch->predicted_end;
     ++timed_batches_;
   }
   PublishAmpleBudget(now);
@@ -521,43 +508,23 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, const OrderWeight& mo
 int Batcher::ShortBatchTokens() const {
   const SpeedModel& speed = admission_.speed();
   if (!speed.known()) return 0;
-  const OrderWeight waiting = total_;
-  const double batches = speed.Seconds(waiting.tokens, NumBatches(waiting, options_)) /
+  const double batches = speed.Seconds(total_.tokens, NumBatches(total_, options_)) /
                          absl::ToDoubleSeconds(kShortBatch);
   // A request alone is answered when all of it is computed.
   const bool has_parts = oldest_ != newest_;
   if (batches > (has_parts ? 2 : 1)) return 0;
-  return static_cast<int>(batches <= 1 ? waiting.tokens : (waiting.tokens + 1) / 2);
+  return static_cast<int>(batches <= 1 ? total_.tokens : (total_.tokens + 1) / 2);
 }
 
-std::unique_ptr<Batch> Batcher::TryTakeBatch() {
-  return TryTakeBatchWithin({options_.max_batch_tokens, options_.max_batch_sequences},
-                            /*strictly=*/false);
-}
-
-std::unique_ptr<Batch> Batcher::TryTakeShortBatch() {
+std::unique_ptr<Batch> Batcher::Take(bool is_short, const OrderWeight& most, bool strictly) {
   Answers answers;
   std::unique_ptr<Batch> batch;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     DropExpired(now, &answers);
-    if (const int tokens = ShortBatchTokens(); tokens > 0) {
-      batch = BuildBatch(now, {tokens, options_.max_batch_sequences}, /*strictly=*/false);
-    }
-  }
-  Answer(std::move(answers));
-  return batch;
-}
-
-std::unique_ptr<Batch> Batcher::TryTakeBatchWithin(const OrderWeight& most, bool strictly) {
-  Answers answers;
-  std::unique_ptr<Batch> batch;
-  {
-    MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
-    DropExpired(now, &answers);
-    batch = BuildBatch(now, most, strictly);
+    const int64_t tokens = is_short ? ShortBatchTokens() : most.tokens;
+    if (tokens > 0) batch = BuildBatch(now, {tokens, most.sequences}, strictly);
   }
   Answer(std::move(answers));
   return batch;
@@ -566,28 +533,27 @@ std::unique_ptr<Batch> Batcher::TryTakeBatchWithin(const OrderWeight& most, bool
 void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
                      absl::Duration compute) {
   Answers answers;
-  answers.reserve(batch->shares_.size());
+  answers.reserve(batch->shares.size());
   static std::atomic<int64_t> batches{0};
   const BatchRef ref = {batches.fetch_add(1, std::memory_order_relaxed) + 1,
-                        static_cast<int>(batch->sequences_.size()), batch->num_tokens_,
-                        batch->start_};
+                        static_cast<int>(batch->sequences.size()), batch->num_tokens, batch->start};
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     --running_batches_;
-    if (batch->predicted_end_ > 0) {
-      predicted_ends_ -= batch->predicted_end_;
+    if (batch->predicted_end > 0) {
+      predicted_ends_ -= batch->predicted_end;
       if (--timed_batches_ == 0) predicted_ends_ = 0;  // carries no rounding error on
     }
     size_t begin = 0;
-    for (const Batch::Share& share : batch->shares_) {
+    for (const Batch::Share& share : batch->shares) {
       PendingRequest* const pending = share.request;
       pending->running -= share.count;
       pending->times.compute = compute;
-      pending->times.queue = batch->start_ - pending->arrival;
+      pending->times.queue = batch->start - pending->arrival;
       pending->times.batch = ref;
       pending->status.Update(status);
-      for (const auto& [index, failure] : batch->failures_) {
+      for (const auto& [index, failure] : batch->failures) {
         if (index >= begin && index < begin + share.count) pending->status.Update(failure);
       }
       begin += share.count;
@@ -604,13 +570,13 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
     PublishAmpleBudget(now);
   }
   Answer(std::move(answers));
-  if (!status.ok() || batch->num_tokens_ == 0) return;
+  if (!status.ok() || batch->num_tokens == 0) return;
   // The worker is busy for longer than the forward pass: it also packs and answers.
   MutexLock lock(&mutex_);
-  const absl::Duration busy = std::max(compute, clock_->Now() - batch->start_);
-  admission_.speed().AddBatch(batch->num_tokens_, absl::ToDoubleSeconds(busy),
-                              absl::ToDoubleSeconds(batch->waited_),
-                              absl::ToDoubleSeconds(batch->interrupted_));
+  const absl::Duration busy = std::max(compute, clock_->Now() - batch->start);
+  admission_.speed().AddBatch(batch->num_tokens, absl::ToDoubleSeconds(busy),
+                              absl::ToDoubleSeconds(batch->waited),
+                              absl::ToDoubleSeconds(batch->interrupted));
 }
 
 void Batcher::SetNumWorkers(int num_workers) {
@@ -650,9 +616,8 @@ BatcherStats Batcher::stats() const {
   MutexLock lock(&mutex_);
   BatcherStats stats = counts_;
   stats.rejected = admission_.rejected();
-  const OrderWeight waiting = total_;
-  stats.queued_sequences = waiting.sequences;
-  stats.queued_tokens = waiting.tokens;
+  stats.queued_sequences = total_.sequences;
+  stats.queued_tokens = total_.tokens;
   if (oldest_ != nullptr) {
     stats.oldest_age = std::max(clock_->Now() - oldest_->arrival, absl::ZeroDuration());
   }

@@ -24,18 +24,10 @@
 // batch), but not for ever: once a request has been overtaken in `max_passes` batches, the next
 // batch starts with it.
 //
-// Admission: a request is taken whole or refused whole, at once:
-//   kInvalidArgument    it has no sequence, or one without tokens, or one with more tokens than
-//                       max_batch_tokens, or alone more than the queue may hold
-//   kUnavailable        Close() was called (kDraining), or Stop() (kNoWorker)
-//   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (kQueueFull;
-//                       admission.h says what a caller may have beyond it), or, with admission by
-//                       deadline, the request cannot finish in time by the measured speed of the
-//                       model (kDeadline; speed_model.h): never while a worker is free and nothing
-//                       waits, and never before a batch has been measured
-// The reasons in parentheses are those of reject_reason.h. A request is consumed if and only if the
-// status is OK; then its `done` is called exactly once.
+// Admission: a request is taken whole or refused whole, at once, by the rules of admission.h.
+// Besides, it is kInvalidArgument if it has no sequence, or one without tokens, or one with more
+// tokens than max_batch_tokens, or alone more than the queue may hold. A request is consumed if and
+// only if the status is OK; then its `done` is called exactly once.
 //
 // Submit() may throw std::bad_alloc, and then has not taken the request. Everywhere else that ends
 // the process.
@@ -74,7 +66,6 @@
 #include "server/batching/queue/admission.h"
 #include "server/batching/queue/fair_order.h"
 #include "server/batching/queue/flow.h"
-#include "server/batching/queue/next_work.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
 
@@ -161,43 +152,30 @@ struct BatcherStats {
 };
 
 // A batch that a worker has taken and must give back to Batcher::Finish().
-class Batch {
- public:
-  const std::vector<const SequenceTask*>& sequences() const { return sequences_; }
-  int num_tokens() const { return num_tokens_; }
-  const FlowParts& parts() const { return parts_; }  // whose it is, in tokens
-  // Whether others waited when it was built.
-  bool left_some() const { return left_some_; }
-  // It has been interrupted for so long: that counts as time in the queue.
-  void StartLater(absl::Duration by) {
-    start_ += by;
-    waited_ += by;
-  }
-  // For so long of its time the thread that computed it did not run.
-  void SetInterrupted(absl::Duration by) { interrupted_ = by; }
-  // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
-  // OK.
-  void Fail(size_t index, const absl::Status& status) { failures_.emplace_back(index, status); }
-
- private:
-  friend class Batcher;
+struct Batch {
   struct Share {  // `count` consecutive sequences of one request
     PendingRequest* request;
     int count;
   };
 
   void Add(PendingRequest* request, const SequenceTask* task);
+  // It has been interrupted for so long: that counts as time in the queue.
+  void StartLater(absl::Duration by) {
+    start += by;
+    waited += by;
+  }
 
-  std::vector<const SequenceTask*> sequences_;
-  std::vector<Share> shares_;
-  FlowParts parts_;
-  std::vector<std::pair<size_t, absl::Status>> failures_;
-  int num_tokens_ = 0;
-  bool left_some_ = false;
-  absl::Time start_;
-  absl::Duration waited_;
-  absl::Duration interrupted_;
-  double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
+  std::vector<const SequenceTask*> sequences;
+  std::vector<Share> shares;
+  FlowParts parts;  // whose it is, in tokens
+  // Of sequences, by index: they have failed, whatever status Finish() gives the others. Not OK.
+  std::vector<std::pair<size_t, absl::Status>> failures;
+  int num_tokens = 0;
+  bool left_some = false;  // others waited when it was built
+  absl::Time start;
+  absl::Duration waited;
+  absl::Duration interrupted;  // of its time: the thread that computed it did not run
+  double predicted_end = 0;    // seconds since the batcher's start; 0 = unknown
 };
 
 class Batcher : private AdmissionLoad {
@@ -240,13 +218,15 @@ class Batcher : private AdmissionLoad {
 
   // The next batch if one may start now, else null. First answers what has expired. Never blocks.
   // The batch's queue time ends here.
-  std::unique_ptr<Batch> TryTakeBatch();
+  std::unique_ptr<Batch> TryTakeBatch() { return TryTakeBatchWithin(AllOfABatch(), false); }
   // Likewise for a thread that has little time. The batch is all that waits if that takes at most
   // kShortBatch by the measured speed, half of it if several requests take at most twice as long,
   // so that answers are on their way while the rest is computed; else there is none.
-  std::unique_ptr<Batch> TryTakeShortBatch();
+  std::unique_ptr<Batch> TryTakeShortBatch() { return Take(true, AllOfABatch(), false); }
   // Likewise, with at most that much; a single sequence may have more tokens, unless `strictly`.
-  std::unique_ptr<Batch> TryTakeBatchWithin(const OrderWeight& most, bool strictly);
+  std::unique_ptr<Batch> TryTakeBatchWithin(const OrderWeight& most, bool strictly) {
+    return Take(/*is_short=*/false, most, strictly);
+  }
 
   // Hands a batch back. `status` is that of the forward pass, `compute` the time it took. Calls
   // `done` of each request all of whose sequences are finished, and learns the model's speed.
@@ -316,17 +296,11 @@ class Batcher : private AdmissionLoad {
   void DropExpired(absl::Time now, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire(PendingRequest* pending, absl::Time now, Answers* answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Drops a request that has expired or was cancelled.
-  void End(PendingRequest* pending, absl::Time now, Answers* answers)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // When the next batch may start; a time in the past means at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The token budget of the next batch.
   int TokenBudget(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The most tokens that count as little beside batches of so many; 0 if nobody competes.
-  int64_t LittleOf(int budget) const;
   // Work of a request leaves the queue.
   void Count(PendingRequest* pending, const OrderWeight& taken)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -334,6 +308,11 @@ class Batcher : private AdmissionLoad {
   int ShortBatchTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Begins to take pieces of what waits, in the order of flows_.
   void StartFlows(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OrderWeight AllOfABatch() const {
+    return {options_.max_batch_tokens, options_.max_batch_sequences};
+  }
+  // As TryTakeBatchWithin(), or with `is_short` as TryTakeShortBatch().
+  std::unique_ptr<Batch> Take(bool is_short, const OrderWeight& most, bool strictly);
   // Null if no batch may start. As TryTakeBatchWithin().
   std::unique_ptr<Batch> BuildBatch(absl::Time now, const OrderWeight& most, bool strictly)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

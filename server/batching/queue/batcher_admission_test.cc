@@ -294,7 +294,7 @@ Flood RunFlood(double load, double hidden, absl::Duration deadline, bool mixed_l
         continue;
       }
       std::normal_distribution<double> noise(0, 0.1);
-      busy->compute = (kFixed + kPerToken * busy->batch->num_tokens()) * std::exp(noise(random));
+      busy->compute = (kFixed + kPerToken * busy->batch->num_tokens) * std::exp(noise(random));
       busy->free_at = now + busy->compute;
       continue;
     }

@@ -238,8 +238,8 @@ TEST_F(BatcherPiecesTest, ABatchWithinABoundIsOfWhoGoesFirst) {
     const Flow* const first = batcher_->Next(clock_.Now()).flow;
     auto batch = batcher_->TryTakeBatchWithin(most, /*strictly=*/true);
     if (batch == nullptr) return sequences;
-    EXPECT_EQ(batch->parts()[0].flow.get(), first);
-    for (const SequenceTask* task : batch->sequences()) {
+    EXPECT_EQ(batch->parts[0].flow.get(), first);
+    for (const SequenceTask* task : batch->sequences) {
       ++sequences[TaskOf(task).token_ids[0] / 100];
     }
     batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(0.1));

@@ -260,7 +260,7 @@ void CompareWithObvious(uint64_t seed) {
       if (batch != nullptr) {
         std::vector<int32_t> found_names;
         std::vector<int> found_lengths;
-        for (const SequenceTask* sequence : batch->sequences()) {
+        for (const SequenceTask* sequence : batch->sequences) {
           found_names.push_back(TaskOf(sequence).token_ids[0]);
           found_lengths.push_back(sequence->num_tokens);
         }

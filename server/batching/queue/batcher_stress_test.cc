@@ -59,7 +59,7 @@ std::unique_ptr<Batch> TakeBatch(Batcher& batcher, Bell& bell) {
     const int64_t rings = bell.rings();
     std::unique_ptr<Batch> batch = batcher.TryTakeBatch();
     if (batch != nullptr) {
-      if (batch->left_some()) bell.Ring();
+      if (batch->left_some) bell.Ring();
       return batch;
     }
     if (batcher.IsDone()) {
@@ -75,17 +75,19 @@ void Work(Batcher& batcher, Bell& bell, uint64_t seed) {
   std::mt19937_64 random(seed);
   while (std::unique_ptr<Batch> batch = TakeBatch(batcher, bell)) {
     const absl::Time start = absl::Now();
-    EXPECT_FALSE(batch->sequences().empty());
+    EXPECT_FALSE(batch->sequences.empty());
     int tokens = 0;
-    for (const SequenceTask* sequence : batch->sequences()) {
+    for (const SequenceTask* sequence : batch->sequences) {
       tokens += sequence->num_tokens;
       *TaskOf(sequence).result = static_cast<float>(TaskOf(sequence).token_ids[0]);
     }
-    EXPECT_EQ(tokens, batch->num_tokens());
+    EXPECT_EQ(tokens, batch->num_tokens);
     absl::Status status;
     const uint64_t dice = random() % 64;
     if (dice == 0) status = absl::InternalError("broken");
-    if (dice == 1) batch->Fail(random() % batch->sequences().size(), absl::InternalError("poison"));
+    if (dice == 1)
+      batch->failures.emplace_back(random() % batch->sequences.size(),
+                                   absl::InternalError("poison"));
     if (dice < 4) std::this_thread::yield();
     batcher.Finish(std::move(batch), status, absl::Now() - start);
   }
@@ -271,7 +273,7 @@ TEST(BatcherStressTest, NoWakeUpIsLost) {
     for (int w = 0; w < kWorkers; ++w) {
       workers.emplace_back([&batcher, &bell, w] {
         while (std::unique_ptr<Batch> batch = TakeBatch(batcher, bell)) {
-          for (const SequenceTask* sequence : batch->sequences()) *TaskOf(sequence).result = 0;
+          for (const SequenceTask* sequence : batch->sequences) *TaskOf(sequence).result = 0;
           batcher.Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(w));
         }
       });

@@ -278,8 +278,8 @@ TEST_F(BatcherTest, ABatchWithinABoundKeepsToIt) {
     std::vector<int32_t> names;
     std::unique_ptr<Batch> batch = batcher_->TryTakeBatchWithin(most, strictly);
     if (batch == nullptr) return names;
-    for (const SequenceTask* task : batch->sequences()) names.push_back(TaskOf(task).token_ids[0]);
-    EXPECT_EQ(batch->left_some(), batcher_->stats().queued_sequences > 0);
+    for (const SequenceTask* task : batch->sequences) names.push_back(TaskOf(task).token_ids[0]);
+    EXPECT_EQ(batch->left_some, batcher_->stats().queued_sequences > 0);
     batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(1));
     return names;
   };
@@ -313,7 +313,7 @@ TEST_F(BatcherTest, ABatchWithinABoundWaitsForTheDelayAndAnswersWhatHasExpired) 
   clock_.Advance(Ms(5));
   std::unique_ptr<Batch> batch = batcher_->TryTakeBatchWithin({50, 5}, /*strictly=*/true);
   ASSERT_NE(batch, nullptr);
-  EXPECT_EQ(batch->num_tokens(), 10);
+  EXPECT_EQ(batch->num_tokens, 10);
   batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(1));
 }
 
@@ -331,7 +331,7 @@ TEST_F(BatcherTest, AShortBatchIsOneThatWasMeasuredToBe) {
   Accept(3, {15, 15});
   std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
   ASSERT_NE(batch, nullptr);
-  EXPECT_FALSE(batch->left_some());
+  EXPECT_FALSE(batch->left_some);
   batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(270));
 }
 
@@ -342,8 +342,8 @@ TEST_F(BatcherTest, AShortBatchIsHalfOfWhatTakesLonger) {
   for (const int tokens : {20, 30}) {  // 50 tokens take 0.45 ms, 30 take 0.27 ms
     std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
     ASSERT_NE(batch, nullptr);
-    EXPECT_EQ(batch->num_tokens(), tokens);
-    EXPECT_EQ(batch->left_some(), tokens == 20);
+    EXPECT_EQ(batch->num_tokens, tokens);
+    EXPECT_EQ(batch->left_some, tokens == 20);
     batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(9) * tokens);
   }
   EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr);
@@ -360,7 +360,7 @@ TEST_F(BatcherTest, ABatchHoldsManyRequestsUpToTheTokenBudget) {
   for (int i = 1; i <= 4; ++i) Accept(i, {30});
   Accept(5, {10});
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1, 2, 3, 5));  // 100 tokens; 4 does not fit
-  EXPECT_EQ(puppet_->running(0).num_tokens(), 100);
+  EXPECT_EQ(puppet_->running(0).num_tokens, 100);
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(4));
   EXPECT_EQ(batcher_->stats().running_batches, 2);
 }
@@ -380,10 +380,10 @@ TEST_F(BatcherTest, ARequestOverSeveralBatchesIsAnsweredOnceAfterTheLast) {
   Accept(1, {90, 80, 20, 70});
   clock_.Advance(Ms(3));
   EXPECT_TRUE(puppet_->Take());
-  EXPECT_EQ(puppet_->running(0).sequences()[0]->num_tokens, 90);
+  EXPECT_EQ(puppet_->running(0).sequences[0]->num_tokens, 90);
   clock_.Advance(Ms(4));
   EXPECT_TRUE(puppet_->Take());
-  EXPECT_EQ(puppet_->running(1).num_tokens(), 100);  // 80 + 20
+  EXPECT_EQ(puppet_->running(1).num_tokens, 100);  // 80 + 20
   clock_.Advance(Ms(5));
   EXPECT_TRUE(puppet_->Take());
   EXPECT_FALSE(puppet_->Take());
@@ -402,10 +402,10 @@ TEST_F(BatcherTest, ABatchLooksPastWhatDoesNotFitAlsoInsideOfARequest) {
   Accept(2, {50, 20, 45, 10});
   Accept(3, {10});
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1, 2, 2, 3));
-  EXPECT_EQ(puppet_->running(0).num_tokens(), 100);
+  EXPECT_EQ(puppet_->running(0).num_tokens, 100);
   EXPECT_TRUE(puppet_->Take());
   EXPECT_THAT(puppet_->names(), ElementsAre(2, 2));
-  EXPECT_EQ(puppet_->running(1).num_tokens(), 95);
+  EXPECT_EQ(puppet_->running(1).num_tokens, 95);
 }
 
 TEST_F(BatcherTest, LooksPastABoundedNumberOfSequences) {
@@ -712,7 +712,7 @@ TEST_F(BatcherTest, ASequenceMayFailAlone) {
   Accept(2, {10, 10});
   Accept(3, {10});
   EXPECT_TRUE(puppet_->Take());
-  puppet_->running(0).Fail(3, absl::InvalidArgumentError("token 7"));
+  puppet_->running(0).failures.emplace_back(3, absl::InvalidArgumentError("token 7"));
   puppet_->Finish();
   EXPECT_EQ(code(1), absl::StatusCode::kOk);
   EXPECT_EQ(code(2), absl::StatusCode::kInvalidArgument);

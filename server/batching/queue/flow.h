@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace sru::server::batching {
 
 // Thread-safe.
@@ -48,6 +50,14 @@ inline void AddPart(const FlowHandle& flow, int64_t rows, FlowParts* parts) {
   if (parts->empty() || parts->back().flow != flow) parts->push_back({flow, 0});
   parts->back().rows += rows;
 }
+
+// What a queue of batches or a scheduler of steps would give a worker next.
+struct NextWork {
+  // When: at once if it has passed. InfiniteFuture(): not before it has said that it has work.
+  absl::Time at = absl::InfiniteFuture();
+  const Flow* flow = nullptr;  // whose work goes first; only to compare
+  int64_t tokens = 0;          // of a batch: those of its first sequence
+};
 
 }  // namespace sru::server::batching
 

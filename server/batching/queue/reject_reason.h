@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 
 namespace sru::server::batching {
@@ -55,10 +56,24 @@ inline constexpr std::array<RejectReason, kNumRejectReasons> kRejectReasons = []
   return reasons;
 }();
 
+inline constexpr char kReasonPayloadUrl[] = "sru.server.RejectReason";
+
 // A status with the reason's code, from which GetRejectReason() gives the reason back.
-absl::Status MakeRefusal(RejectReason reason, absl::string_view message);
+inline absl::Status MakeRefusal(RejectReason reason, absl::string_view message) {
+  const RejectReasonInfo info = Describe(reason);
+  absl::Status status(info.code, message);
+  status.SetPayload(kReasonPayloadUrl, absl::Cord(info.name));
+  return status;
+}
 // Empty for a status that MakeRefusal() did not make.
-std::optional<RejectReason> GetRejectReason(const absl::Status& status);
+inline std::optional<RejectReason> GetRejectReason(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kReasonPayloadUrl);
+  if (!payload.has_value()) return std::nullopt;
+  for (const RejectReason reason : kRejectReasons) {
+    if (*payload == Describe(reason).name) return reason;
+  }
+  return std::nullopt;
+}
 
 // How many calls were refused, by reason.
 class RejectCounts {

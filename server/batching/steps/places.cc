@@ -96,12 +96,12 @@ void Places::CountHeld(ScheduledSequence* s) {
 }
 
 void Places::CountStep(const Step& step, int sign) {
-  Device& device = devices_[step.device()];
+  Device& device = devices_[step.device];
   device.running_steps += sign;
-  device.running_rows += sign * step.rows();
+  device.running_rows += sign * step.rows;
   levels_.running_steps += sign;
-  levels_.running_fed_rows += sign * step.fed_rows();
-  levels_.running_decode_rows += sign * (step.rows() - step.fed_rows());
+  levels_.running_fed_rows += sign * step.fed_rows;
+  levels_.running_decode_rows += sign * (step.rows - step.fed_rows);
 }
 
 void Places::Unbind(ScheduledSequence* s) {
@@ -197,7 +197,7 @@ void Places::Take(ScheduledSequence* s, Step* step, int64_t rows) {
   s->place = Place::kRunning;
   s->granted = static_cast<int>(rows);
   if (s->device == kAnyDevice) {
-    s->device = step->device();
+    s->device = step->device;
     ++devices_[s->device].bound;
     devices_[s->device].begun_branches += s->branches;
     s->flow->begun_branches += s->branches;

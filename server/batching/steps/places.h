@@ -8,7 +8,6 @@
 #define SRU_SERVER_BATCHING_STEPS_PLACES_H_
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -92,44 +91,26 @@ class ScheduledSequence : public OrderHook, public ExpiryHook {
 using SequenceHandle = std::shared_ptr<ScheduledSequence>;
 
 // A step that a worker has taken and must give back to SequenceScheduler::FinishStep().
-class Step {
- public:
-  Step(int device, absl::Time start) : device_(device), start_(start) {}
+struct Step {
+  Step(int on_device, absl::Time now) : device(on_device), start(now) {}
 
-  std::vector<StepShare>& shares() { return shares_; }
-  int device() const { return device_; }
-  int fed_rows() const { return fed_rows_; }         // of sequences that do not decode
-  int rows() const { return rows_; }                 // in all
-  const FlowParts& parts() const { return parts_; }  // whose it is
-
-  // For the scheduler.
-  void Add(ScheduledSequence* sequence, int rows, const FlowHandle& flow) {
-    AddPart(flow, rows, &parts_);
-    StepShare& share = shares_.emplace_back();
+  void Add(ScheduledSequence* sequence, int rows_of_it, const FlowHandle& flow) {
+    AddPart(flow, rows_of_it, &parts);
+    StepShare& share = shares.emplace_back();
     share.sequence = sequence->sequence.get();
-    share.rows = rows;
-    sequences_.push_back(sequence->self);
-    rows_ += rows;
-    if (!sequence->need.decoding) fed_rows_ += rows;
+    share.rows = rows_of_it;
+    sequences.push_back(sequence->self);
+    rows += rows_of_it;
+    if (!sequence->need.decoding) fed_rows += rows_of_it;
   }
-  // Under the lock it is quicker to allocate once.
-  void Reserve(size_t most) {
-    shares_.reserve(most);
-    sequences_.reserve(most);
-  }
-  const std::vector<SequenceHandle>& sequences() const { return sequences_; }  // [share]
-  absl::Time start() const { return start_; }
-  // It was interrupted for so long.
-  void StartLater(absl::Duration by) { start_ += by; }
 
- private:
-  const int device_;
-  absl::Time start_;
-  std::vector<StepShare> shares_;
-  std::vector<SequenceHandle> sequences_;
-  FlowParts parts_;
-  int fed_rows_ = 0;
-  int rows_ = 0;
+  const int device;
+  absl::Time start;  // later by as much as it was interrupted
+  std::vector<StepShare> shares;
+  std::vector<SequenceHandle> sequences;  // [share]
+  FlowParts parts;                        // whose it is
+  int fed_rows = 0;                       // of sequences that do not decode
+  int rows = 0;                           // in all
 };
 
 }  // namespace sru::server::batching

@@ -49,8 +49,9 @@ absl::Status CheckOptions(const SchedulerOptions& options) {
                                    options.ageing_interval);
   const int64_t workers =
       std::accumulate(options.workers.begin(), options.workers.end(), int64_t{0});
-  if (workers < 1)
-    status.Update(OptionError("workers", "at least 1 in all", absl::StrCat(workers)));
+  if (workers < 1) {
+    status.Update(InvalidArgument("workers: expected at least 1 in all, found ", workers));
+  }
   return status;
 }
 
@@ -171,9 +172,9 @@ absl::Status SequenceScheduler::ExpiredStatus(const ScheduledSequence& s, absl::
 }
 
 void SequenceScheduler::EndExpired(absl::Time now, Endings* endings) {
-  const OrderNode* node = places_.expiry().First();
+  OrderNode* node = places_.expiry().First();
   while (node != nullptr && node->key.deadline <= now) {
-    ScheduledSequence* const s = ScheduledSequence::OfExpiry(const_cast<OrderNode*>(node));
+    ScheduledSequence* const s = ScheduledSequence::OfExpiry(node);
     const OrderKey key = node->key;
     if (s->place != Place::kRunning) {
       CountEnd(s, &expired_);
@@ -208,37 +209,19 @@ void SequenceScheduler::Cancel(const SequenceHandle& handle) noexcept {
   Tell(std::move(endings));  // the last one may be the end of the scheduler
 }
 
-void SequenceScheduler::Pause(const SequenceHandle& handle) {
+void SequenceScheduler::SetPaused(const SequenceHandle& handle, bool paused) {
   bool news = false;
   {
     MutexLock lock(&mutex_);
     ScheduledSequence* const s = handle.get();
-    if (s == nullptr || s->paused) return;
-    s->paused = true;
-    if (s->suspended || s->place == Place::kNowhere || s->place == Place::kRunning) return;
+    if (s == nullptr || s->paused == paused) return;
+    s->paused = paused;
+    const bool waits = !s->suspended && s->place != Place::kNowhere && s->place != Place::kRunning;
+    if (paused ? !waits : s->place != Place::kPaused) return;
     places_.Attach(s, clock_->Now());
     news = HasNews();  // others may have waited behind it
   }
   if (news) on_work_();
-}
-
-void SequenceScheduler::Resume(const SequenceHandle& handle) {
-  bool news = false;
-  {
-    MutexLock lock(&mutex_);
-    ScheduledSequence* const s = handle.get();
-    if (s == nullptr || !s->paused) return;
-    s->paused = false;
-    if (s->place != Place::kPaused) return;
-    places_.Attach(s, clock_->Now());
-    news = HasNews();
-  }
-  if (news) on_work_();
-}
-
-std::unique_ptr<Step> SequenceScheduler::Build(int device, absl::Time now) {
-  starvation_.Retry(now);
-  return composer_.Compose(device, now);
 }
 
 bool SequenceScheduler::HasNews(int but_one) const {
@@ -259,10 +242,10 @@ NextWork SequenceScheduler::Next(int device, absl::Time now) {
     return next;
   }
   next.at = starvation_.retry_at();
-  const OrderNode* node = places_.expiry().First();
+  OrderNode* node = places_.expiry().First();
   // What is running is looked at when its step ends.
   while (node != nullptr && node->key.deadline <= now &&
-         ScheduledSequence::OfExpiry(const_cast<OrderNode*>(node))->place == Place::kRunning) {
+         ScheduledSequence::OfExpiry(node)->place == Place::kRunning) {
     node = places_.expiry().After(node->key);
   }
   if (node != nullptr) next.at = std::min(next.at, node->key.deadline);
@@ -283,7 +266,8 @@ std::unique_ptr<Step> SequenceScheduler::TryTakeStep(int device) {
     const absl::Time now = clock_->Now();
     EndExpired(now, &endings);
     const absl::Time retry_at = starvation_.retry_at();
-    step = Build(device, now);
+    starvation_.Retry(now);
+    step = composer_.Compose(device, now);
     // An expired or retried sequence may have left work for another device.
     const bool changed = step != nullptr || !endings.empty() || retry_at != starvation_.retry_at();
     news = changed && HasNews();
@@ -345,11 +329,11 @@ void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Statu
     places_.EndStep(*step);
     int64_t tried = 0;
     bool tried_in_vain = false;
-    for (size_t i = 0; i < step->shares().size(); ++i) {
-      ScheduledSequence* const s = step->sequences()[i].get();
-      const absl::Status& outcome = status.ok() ? step->shares()[i].status : status;
+    for (size_t i = 0; i < step->shares.size(); ++i) {
+      ScheduledSequence* const s = step->sequences[i].get();
+      const absl::Status& outcome = status.ok() ? step->shares[i].status : status;
       s->times.compute += compute;
-      s->times.Met(static_cast<int>(step->shares().size()), step->rows());
+      s->times.Met(static_cast<int>(step->shares.size()), step->rows);
       if (s->trying) {
         s->trying = false;
         ++tried;
@@ -363,21 +347,21 @@ void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Statu
           admission_.AddOutcome(s->predicted_seconds, s->arrival, s->deadline, now);
         }
       }
-      Settle(s, outcome, step->device(), now, &endings);
+      Settle(s, outcome, step->device, now, &endings);
     }
     admission_.LearnOutcomes();
     starvation_.OnStepEnd(tried, tried_in_vain, options_.max_step_sequences, now);
-    int rows = step->rows();
-    for (const StepShare& share : step->shares()) rows -= share.unused;
+    int rows = step->rows;
+    for (const StepShare& share : step->shares) rows -= share.unused;
     if (status.ok() && rows > 0) {
-      composer_.Learn(*step, rows, std::max(compute, now - step->start()));
+      composer_.Learn(*step, rows, std::max(compute, now - step->start));
     }
     // This worker comes back soon, for one step.
-    news = HasNews(step->shares().size() >= kManyDeliveries ? kAnyDevice : step->device());
+    news = HasNews(step->shares.size() >= kManyDeliveries ? kAnyDevice : step->device);
   }
   if (news) on_work_();
   const LateWakes late;
-  for (const StepShare& share : step->shares()) share.sequence->Deliver();
+  for (const StepShare& share : step->shares) share.sequence->Deliver();
   step = nullptr;  // the sequences may be freed, and their calls, before the last one is told
   Tell(std::move(endings));
 }

@@ -60,13 +60,11 @@
 #include "base/mutex.h"
 #include "server/base/clock.h"
 #include "server/batching/queue/admission.h"
-#include "server/batching/queue/next_work.h"
+#include "server/batching/queue/flow.h"
 #include "server/batching/steps/places.h"
 #include "server/batching/steps/scheduled_sequence.h"
-#include "server/batching/steps/scheduler_options.h"
 #include "server/batching/steps/starvation.h"
 #include "server/batching/steps/step_composer.h"
-#include "server/batching/steps/step_runner.h"
 #include "server/batching/steps/step_service.h"
 
 namespace sru::server::batching {
@@ -77,6 +75,8 @@ class SequenceScheduler {
   static absl::StatusOr<std::unique_ptr<SequenceScheduler>> Create(const SchedulerOptions& options,
                                                                    const Clock* clock);
   ~SequenceScheduler();
+
+  bool result_at_end() const { return options_.result_at_end; }
 
   // `on_work` is called, without a lock, when a step may start, or earlier than Next() has said,
   // and when nothing is left after Close(). Call it before the first Submit().
@@ -89,8 +89,8 @@ class SequenceScheduler {
   absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
                               absl::Time deadline, const Flow* flow = nullptr);
   void Cancel(const SequenceHandle& handle) noexcept;
-  void Pause(const SequenceHandle& handle);
-  void Resume(const SequenceHandle& handle);
+  void Pause(const SequenceHandle& handle) { SetPaused(handle, true); }
+  void Resume(const SequenceHandle& handle) { SetPaused(handle, false); }
 
   // When TryTakeStep() has something to do next, and whose rows the step would begin with.
   NextWork Next(int device, absl::Time now);
@@ -121,6 +121,7 @@ class SequenceScheduler {
   using Endings = std::vector<SequenceHandle>;
   SequenceScheduler(const SchedulerOptions& options, const Clock* clock);
 
+  void SetPaused(const SequenceHandle& handle, bool paused);
   // Counts a call that ends so before its time; once, by the first of its sequences.
   void CountEnd(ScheduledSequence* s, int64_t* calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // It is in no step and has been detached, or is in the one that is handed back.
@@ -131,7 +132,6 @@ class SequenceScheduler {
   // What becomes of a sequence whose share of a step has ended with `status`.
   void Settle(ScheduledSequence* s, const absl::Status& status, int device, absl::Time now,
               Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::unique_ptr<Step> Build(int device, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return admission_.closed() && places_.levels().live == 0;
   }

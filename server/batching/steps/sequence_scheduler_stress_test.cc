@@ -60,7 +60,7 @@ void Work(SequenceScheduler& scheduler, Bell& bell, int device, const std::atomi
           uint64_t seed) {
   std::mt19937_64 random(seed);
   while (std::unique_ptr<Step> step = TakeStep(scheduler, bell, device)) {
-    EXPECT_FALSE(step->shares().empty());
+    EXPECT_FALSE(step->shares.empty());
     absl::Status status;
     const uint64_t dice = random() % 64;
     if (lost.load()) {
@@ -68,7 +68,7 @@ void Work(SequenceScheduler& scheduler, Bell& bell, int device, const std::atomi
     } else if (dice == 0) {
       status = absl::ResourceExhaustedError("memory");
     }
-    for (StepShare& share : step->shares()) {
+    for (StepShare& share : step->shares) {
       if (!status.ok()) break;
       if (random() % 64 == 0) {
         share.status = absl::ResourceExhaustedError("no room");

@@ -120,7 +120,7 @@ class SequenceSchedulerTest : public ::testing::Test {
   }
   Shares shares() {
     Shares shares;
-    for (const StepShare& share : running_.back()->shares()) {
+    for (const StepShare& share : running_.back()->shares) {
       shares.emplace_back(Name(share), share.rows);
     }
     return shares;
@@ -133,7 +133,7 @@ class SequenceSchedulerTest : public ::testing::Test {
               const absl::Status& status = absl::OkStatus()) {
     std::unique_ptr<Step> step = std::move(running_[index]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
-    for (StepShare& share : step->shares()) {
+    for (StepShare& share : step->shares) {
       if (!status.ok()) continue;
       if (const auto it = errors_.find(Name(share)); it != errors_.end()) {
         share.status = it->second;

@@ -12,9 +12,12 @@
 
 #include "absl/time/time.h"
 #include "server/batching/steps/places.h"
-#include "server/batching/steps/scheduler_options.h"
 
 namespace sru::server::batching {
+
+// When a sequence whose state found no memory asks again.
+inline constexpr absl::Duration kAllocationRetry = absl::Milliseconds(10);
+inline constexpr absl::Duration kLoneWait = absl::Seconds(1);
 
 class Starvation {
  public:

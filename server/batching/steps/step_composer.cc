@@ -1,7 +1,6 @@
 #include "server/batching/steps/step_composer.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace sru::server::batching {
 namespace {
@@ -61,14 +60,14 @@ const Flow* StepComposer::FirstFlow(int device, absl::Time now) {
 
 void StepComposer::AddDecoding(Step* step, int64_t most_rows, int64_t most_sequences) {
   FairOrder<FlowPlaces>& flows = places_.flows();
-  StartDecoding(step->device());
+  StartDecoding(step->device);
   for (FlowPlaces* flow = flows.Next(); flow != nullptr; flow = flows.Next()) {
-    const FlowPlaces::Device& there = flow->devices[step->device()];
+    const FlowPlaces::Device& there = flow->devices[step->device];
     ScheduledSequence* const best = there.NextDecoding();
     // A sequence of more branches than a step has room for gets one to itself; the runner divides
     // it.
     const bool fits = best->need.rows <= most_rows && best->need.branches <= most_sequences;
-    if (!fits && !step->shares().empty()) {
+    if (!fits && !step->shares.empty()) {
       flows.Pop();
       continue;
     }
@@ -85,22 +84,13 @@ void StepComposer::AddDecoding(Step* step, int64_t most_rows, int64_t most_seque
   }
 }
 
-ScheduledSequence* StepComposer::NextFedOf(const FlowPlaces& flow, int device_index) const {
-  OrderNode* node = flow.devices[device_index].fed.First();
-  if (OrderNode* const fresh = flow.fresh.First();
-      fresh != nullptr && (node == nullptr || fresh->key < node->key) &&
-      MayBeginHere(places_.devices()[device_index], *ScheduledSequence::OfOrder(fresh))) {
-    node = fresh;
-  }
-  return node == nullptr ? nullptr : ScheduledSequence::OfOrder(node);
-}
-
-ScheduledSequence* StepComposer::NextTrying(const Device& device) const {
-  OrderNode* node = device.trying.First();
-  if (OrderNode* const fresh = places_.trying().First();
-      fresh != nullptr && (node == nullptr || fresh->key < node->key) &&
-      MayBeginHere(device, *ScheduledSequence::OfOrder(fresh))) {
-    node = fresh;
+ScheduledSequence* StepComposer::First(const Device& device, const OrderTree& fed,
+                                       const OrderTree& fresh) const {
+  OrderNode* node = fed.First();
+  if (OrderNode* const other = fresh.First();
+      other != nullptr && (node == nullptr || other->key < node->key) &&
+      MayBeginHere(device, *ScheduledSequence::OfOrder(other))) {
+    node = other;
   }
   return node == nullptr ? nullptr : ScheduledSequence::OfOrder(node);
 }
@@ -120,14 +110,14 @@ ScheduledSequence* StepComposer::NextFed(int device_index) const {
 
 void StepComposer::AddFed(Step* step, int64_t most_rows, int64_t room, int64_t most_sequences) {
   FairOrder<FlowPlaces>& flows = places_.flows();
-  const Device& device = places_.devices()[step->device()];
-  NextFed(step->device());
+  const Device& device = places_.devices()[step->device];
+  NextFed(step->device);
   bool first = true;
   while (most_rows > 0 && most_sequences > 0) {
     ScheduledSequence* const trying = NextTrying(device);
     FlowPlaces* const flow = trying == nullptr ? flows.Next() : nullptr;
     if (trying == nullptr && flow == nullptr) return;
-    ScheduledSequence* const s = flow == nullptr ? trying : NextFedOf(*flow, step->device());
+    ScheduledSequence* const s = flow == nullptr ? trying : NextFedOf(*flow, step->device);
     if (s == nullptr) {  // it may not begin any more
       flows.Pop();
       continue;
@@ -147,7 +137,7 @@ void StepComposer::AddFed(Step* step, int64_t most_rows, int64_t room, int64_t m
     places_.Take(s, step, rows);
     if (flow == nullptr) continue;
     flows.Took(rows);
-    if (const ScheduledSequence* const next = NextFedOf(*flow, step->device()); next != nullptr) {
+    if (const ScheduledSequence* const next = NextFedOf(*flow, step->device); next != nullptr) {
       flows.Replace(next->priority, next->number);
     } else {
       flows.Pop();
@@ -167,7 +157,10 @@ std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
   flows.Begin(now);
   auto step = std::make_unique<Step>(device_index, now);
   const int64_t most_sequences = options_.max_step_sequences;
-  step->Reserve(static_cast<size_t>(std::min(most_sequences, places_.levels().live)));
+  // Under the lock it is quicker to allocate once.
+  const auto most = static_cast<size_t>(std::min(most_sequences, places_.levels().live));
+  step->shares.reserve(most);
+  step->sequences.reserve(most);
 
   // Other workers that this one leaves something to.
   const int64_t free = UsefulSteps(device) - device.running_steps;
@@ -193,14 +186,14 @@ std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
     }
     AddDecoding(step.get(), std::min(share, most_rows),
                 turns ? most_sequences : most_sequences - left_sequences);
-    decode_rows = step->rows();
+    decode_rows = step->rows;
   }
   // A worker that is free feeds the rest, and this one goes on with the next tokens.
   const bool leave = decode_rows > 0 && free > 1;
   if (feed && !leave && !(turns && decode_rows > 0)) {
-    const int64_t room = budget - step->rows();
+    const int64_t room = budget - step->rows;
     AddFed(step.get(), std::min(Portion(decode_rows), room), room,
-           most_sequences - static_cast<int64_t>(step->shares().size()));
+           most_sequences - static_cast<int64_t>(step->shares.size()));
   }
 
   places_.StartStep(*step);
@@ -234,7 +227,7 @@ StepComposer::Levels StepComposer::levels(const Flow* flow, absl::Time /*now*/) 
 }
 
 void StepComposer::Learn(const Step& step, int64_t rows, absl::Duration busy) {
-  (step.fed_rows() > 0 ? admission_.speed() : decode_speed_)
+  (step.fed_rows > 0 ? admission_.speed() : decode_speed_)
       .AddBatch(rows, absl::ToDoubleSeconds(busy));
 }
 

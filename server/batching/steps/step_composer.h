@@ -12,9 +12,13 @@
 #include "server/batching/queue/admission.h"
 #include "server/batching/queue/speed_model.h"
 #include "server/batching/steps/places.h"
-#include "server/batching/steps/scheduler_options.h"
+#include "server/batching/steps/step_service.h"
 
 namespace sru::server::batching {
+
+inline constexpr double kSlowestStep = 3;
+inline constexpr int kLeastPortion = 32;
+inline constexpr absl::Duration kStepPiece = absl::Milliseconds(2);
 
 class StepComposer : public AdmissionLoad {
  public:
@@ -44,10 +48,18 @@ class StepComposer : public AdmissionLoad {
   // True if a sequence that has begun nowhere may begin on the device.
   bool MayBeginHere(const Device& device, const ScheduledSequence& first) const;
   bool MayStart(int device) const;
-  // The sequence of the flow that is fed next on the device; null if there is none.
-  ScheduledSequence* NextFedOf(const FlowPlaces& flow, int device) const;
+  // The first of those that have begun on the device and of those that may begin there; null if
+  // there is none.
+  ScheduledSequence* First(const Device& device, const OrderTree& fed,
+                           const OrderTree& fresh) const;
+  // The sequence of the flow that is fed next on the device.
+  ScheduledSequence* NextFedOf(const FlowPlaces& flow, int device) const {
+    return First(places_.devices()[device], flow.devices[device].fed, flow.fresh);
+  }
   // The next of the starved sequences.
-  ScheduledSequence* NextTrying(const Device& device) const;
+  ScheduledSequence* NextTrying(const Device& device) const {
+    return First(device, device.trying, places_.trying());
+  }
   // The next of all flows; reorders the flows that have one.
   ScheduledSequence* NextFed(int device) const;
   // Begins to take rows of what decodes on the device, in the order of the flows.

@@ -2,13 +2,11 @@
 // which are admitted together or refused together, at once; a sequence passes on its results and
 // its end itself.
 //
-// Errors of Submit(), which are those of the batcher (batcher.h, reject_reason.h):
-//   kInvalidArgument    a sequence, or all of them together, are larger than could ever be taken
-//   kUnavailable        the service drains (kDraining), or no worker is left (kNoWorker)
-//   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  there are max_streams sequences (kStreams), a bound on what waits would be
-//                       passed (kQueueFull), or, with admission by deadline, the result of
-//                       least_steps would come too late by the measured speed (kDeadline)
+// Errors of Submit() are those of admission.h, where max_streams is about sequences (kStreams), and
+// with admission by deadline (kDeadline) the result of least_steps has to be there in time.
+// Besides, kInvalidArgument: a sequence, or all of them together, are larger than could ever be
+// taken.
+//
 // If the status is OK, each sequence gets End() exactly once:
 //   OK                  it has ended by itself
 //   kDeadlineExceeded   the deadline has passed, maybe between two steps
@@ -22,6 +20,7 @@
 #define SRU_SERVER_BATCHING_STEPS_STEP_SERVICE_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -45,6 +44,32 @@ struct SequenceRequest {
   int branches = 1;  // that it will have, at most; for max_begun_branches and result_at_end
 };
 
+// How messages call things.
+struct SchedulerWords {
+  const char* fed = "prompt";  // the field that is fed
+  const char* before_result = "before the first token";
+  const char* after_result = "between two tokens";
+};
+
+// What the scheduler of steps (sequence_scheduler.h) and its parts are made with.
+struct SchedulerOptions {
+  int max_step_tokens = 4096;        // at least 1
+  int max_step_sequences = 256;      // at least 1
+  int rows_per_step = 64;            // at least 1
+  int max_streams = 1024;            // sequences that are there at a time; at least 1
+  int64_t max_waiting_rows = 65536;  // to be fed, of all sequences; at least 1
+  // Sequences that have not begun; at least 1.
+  int64_t max_waiting_sequences = std::numeric_limits<int64_t>::max();
+  // SequenceRequest::branches of the sequences that have begun on a device; a single one may have
+  // more. At least 1.
+  int64_t max_begun_branches = std::numeric_limits<int64_t>::max();
+  bool result_at_end = false;
+  SchedulerWords words;
+  bool admission_by_deadline = true;
+  absl::Duration ageing_interval = absl::Milliseconds(500);
+  std::vector<int> workers = {1};  // [device]; at least one in all
+};
+
 // Counts and levels, for metrics. Cheap enough to be read on every scrape.
 struct StepStats {
   int64_t running = 0;  // sequences that have had a step, without the paused ones
@@ -60,20 +85,6 @@ struct StepStats {
   int64_t cancelled = 0;  // calls
   int64_t replayed = 0;   // how often a sequence had to be computed again
   RejectCounts rejected;  // calls
-};
-
-// Is told of steps and tokens, from the workers' threads.
-class StepObserver {
- public:
-  virtual ~StepObserver() = default;
-
-  // A step that ran, or failed.
-  virtual void OnStep(int sequences, absl::Duration compute) = 0;
-  // Unless calls are answered as a whole: the first tokens of a sequence, `duration` since
-  // Submit().
-  virtual void OnFirstToken(absl::Duration duration) = 0;
-  // Later ones, `duration` since the step that gave those before.
-  virtual void OnNextToken(absl::Duration duration) = 0;
 };
 
 class StepService {

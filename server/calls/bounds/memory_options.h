@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/flags.h"
 #include "server/base/memory_limit.h"
+#include "server/calls/bounds/request_limits.h"
 
 namespace sru::server::calls {
 
@@ -28,6 +29,16 @@ struct MemoryOptions {
 };
 
 void AddFlags(MemoryOptions* options, Flags* flags);
+
+// The options on single requests.
+struct RpcOptions {
+  // Its max_request_tokens and max_batch_tokens are not read: those of the batcher are taken.
+  RequestLimits limits;
+  int max_message_bytes = 4 << 20;
+  int max_streams = 1024;
+};
+
+void AddFlags(RpcOptions* options, Flags* flags);
 
 // The two budgets in bytes.
 struct MemoryBudgets {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/wire_reader.h"
-#include "server/calls/bounds/request_errors.h"
+#include "server/calls/bounds/request_limits.h"
 
 namespace sru::server::calls {
 namespace {

@@ -79,7 +79,7 @@ bool ReadOutline(const absl::Cord& bytes, RequestOutline* outline) {
 }
 
 // kInvalidArgument when the counts alone say that the request has too many sequences or tokens, or
-// more than kMaxExtraFields (request_errors.h) extra fields.
+// more than kMaxExtraFields (request_limits.h) extra fields.
 absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& limits);
 
 // At least the memory that the call takes until it is queued: the message, its parsed form, the

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/calls/bounds/request_errors.h"
+#include "server/calls/bounds/request_limits.h"
 #include "tests/testing/protos.h"
 
 namespace sru::server::calls {

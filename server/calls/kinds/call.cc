@@ -127,14 +127,11 @@ CallEnd Call::Ending(absl::Status status) noexcept {
   if (absl::IsCancelled(status) && IsAboutDeadline(deadline_, arrival_, now)) {
     status = DeadlinePassed();
   }
-  EndedCall ended;
-  ended.origin = &exchange_;
-  ended.request_id = std::move(request_id_);
+  EndedCall ended(exchange_, std::move(request_id_), status);
   ended.method = method_;
   ended.model_metrics = metrics_.get();
   ended.trace = std::move(trace_);
   telemetry::CallRecord& record = ended.record;
-  record.status = &status;
   record.model = logged_model_;
   record.version = logged_version_;
   record.sequences = num_sequences_;

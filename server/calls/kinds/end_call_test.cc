@@ -28,12 +28,9 @@ class EndCallTest : public ::testing::Test {
  protected:
   CallEnd End(std::optional<MethodId> method, telemetry::ModelMetrics* model,
               const absl::Status& status) {
-    EndedCall ended;
-    ended.origin = &caller_;
-    ended.request_id = telemetry::AccessLog::Begin(caller_);
+    EndedCall ended(caller_, telemetry::AccessLog::Begin(caller_), status);
     ended.method = method;
     ended.model_metrics = model;
-    ended.record.status = &status;
     ended.record.times = telemetry::CallTimes();
     return EndCall(&metrics_, &access_log_, std::move(ended));
   }

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/callers/caller.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/end_call.h"
 #include "server/calls/messages/request_parser.h"
@@ -51,13 +52,10 @@ std::optional<CallEnd> RefuseQuickly(MethodId method, const ServiceContext& cont
   const absl::Status status = Ask(**served, outline, exchange.caller().get(), now + left);
   if (status.ok()) return std::nullopt;
   context.overload.Note(now);
-  EndedCall ended;
-  ended.origin = &exchange;
-  ended.request_id = telemetry::AccessLog::Begin(exchange);
+  EndedCall ended(exchange, telemetry::AccessLog::Begin(exchange), status);
   ended.method = method;
   ended.trace = tracing::BeginTrace(context.tracer, exchange, now);
   ended.model_metrics = (*served)->metrics.get();
-  ended.record.status = &status;
   ended.record.model = (*served)->name;
   ended.record.version = (*served)->version;
   ended.record.sequences = outline.num_sequences;

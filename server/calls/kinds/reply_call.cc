@@ -28,7 +28,7 @@ void ReplyCall::OnCancel() noexcept {
 void ReplyCall::Finish(absl::Status status, const google::protobuf::Message* response) {
   if (finished_.exchange(true)) return;
   absl::Cord answer;
-  if (response != nullptr) status = SerializeMessage(*response, &answer);
+  if (status.ok() && response != nullptr) status = SerializeMessage(*response, &answer);
   if (!status.ok()) return End(std::move(status));
   End(std::move(status), std::move(answer));
 }

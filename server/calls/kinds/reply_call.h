@@ -40,7 +40,7 @@ class ReplyCall final : public Call {
   using Call::SetModel;
   bool finished() const { return finished_.load(); }
 
-  // Answers the call, unless it has been answered already.
+  // Answers the call, unless it has been answered already; with the response if the status is OK.
   void Finish(absl::Status status, const google::protobuf::Message* response = nullptr);
 
   void OnMessage(std::optional<absl::Cord> message) noexcept override;

@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/base/call_origin.h"
 #include "server/base/clock.h"
@@ -15,7 +17,7 @@
 #include "server/calls/byte_budget.h"
 #include "server/calls/in_flight.h"
 #include "server/calls/kinds/open_streams.h"
-#include "server/calls/messages/received_messages.h"
+#include "server/lifecycle/model_control.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/telemetry/access_log.h"
@@ -52,7 +54,8 @@ struct ServiceContext {
   tracing::Tracer* tracer = nullptr;  // null: no call has spans
   const Clock* clock = nullptr;
   RequestLimits limits;
-  ReceivedMessages* received = nullptr;
+  // Of the messages that have arrived whole, without headers; for a metric.
+  std::atomic<int64_t>* received_bytes = nullptr;
   OpenStreams* streams = nullptr;
   // For whom the states after a call's prompt are kept and found (GenerateTask::prefix_owner);
   // null: for nobody.
@@ -61,6 +64,24 @@ struct ServiceContext {
   SideThreads* readers = nullptr;
   SideThreads* writers = nullptr;
   mutable Overload overload;
+};
+
+// What the handlers of calls of the admin port work with besides the rest. Must outlive the calls.
+// Requests are answered by the manager's thread, or by its BeginStop(), which must be called before
+// the transport is shut down.
+struct AdminContext {
+  const ServiceContext* service = nullptr;
+  lifecycle::ModelControl control = lifecycle::ModelControl::kStatic;
+  lifecycle::ModelManager* manager = nullptr;
+
+  // kFailedPrecondition unless calls may load and unload models.
+  absl::Status CheckExplicitControl() const {
+    if (control == lifecycle::ModelControl::kExplicit) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "models cannot be loaded or unloaded by calls: the server runs with --model_control=",
+        control == lifecycle::ModelControl::kPoll ? "poll" : "static",
+        "; start it with --model_control=explicit"));
+  }
 };
 
 }  // namespace sru::server::calls

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -70,7 +69,7 @@ class TaskCall : public Call {
     }
     // A call without a message has an empty one.
     absl::Cord bytes = message.has_value() ? *std::move(message) : absl::Cord();
-    context_.received->Add(static_cast<int64_t>(bytes.size()));
+    *context_.received_bytes += static_cast<int64_t>(bytes.size());
     absl::Status status = TakeMessage([&] { return RefuseEarly(bytes); });
     if (!status.ok()) return FinishWith(std::move(status));
     if (!IsLongText(served_.get(), message_bytes_)) return Take(std::move(bytes));
@@ -96,13 +95,13 @@ class TaskCall : public Call {
   // Whether the answer is made of parts of the request, which therefore has to stay.
   virtual bool NeedsRequest() const { return false; }
   // The number of output floats that a sequence needs.
-  virtual size_t OutputSize(int num_tokens) const = 0;
+  virtual size_t OutputSize(int /*num_tokens*/) const { return 0; }
   // At least the bytes of its answer, both as a message and serialized.
   virtual int64_t AnswerBytes(size_t index, int num_tokens) const = 0;
   // At least the bytes that the answer takes beyond those, if it has a form.
   virtual int64_t FormBytes(const std::vector<TokenCounts>& /*sequences*/) const { return 0; }
   // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
-  virtual void SetOutput(size_t index, float* values, Task* task) = 0;
+  virtual void SetOutput(size_t /*index*/, float* /*values*/, Task* /*task*/) {}
   // Writes the answer of sequence `index`.
   virtual void WriteSequence(size_t index, const TokenCounts& counts, float* values,
                              Response* response) const = 0;

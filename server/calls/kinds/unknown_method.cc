@@ -1,6 +1,6 @@
 #include "server/calls/kinds/unknown_method.h"
 
-#include <string>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -38,50 +38,43 @@ class EndedCallHandler final : public CallHandler {
   void OnDone() override { delete this; }
 };
 
+// A call that ends before it has begun.
+EndedCall EndEarly(const Exchange& exchange, std::optional<MethodId> method,
+                   const absl::Status& status) {
+  EndedCall ended(exchange, telemetry::AccessLog::Begin(exchange), status);
+  ended.method = method;
+  ended.record.method = exchange.method().substr(0, kMaxMethodLength);
+  return ended;
+}
+
 }  // namespace
 
 CallHandler* StartUnknownMethod(Exchange* exchange, telemetry::Metrics* metrics,
                                 telemetry::AccessLog* access_log) {
-  const std::string method(exchange->method().substr(0, kMaxMethodLength));
+  const absl::string_view method = exchange->method().substr(0, kMaxMethodLength);
   // gRPC hands over calls that end before their path has come, with the path "/".
   const absl::Status status =
       method.size() <= 1 && exchange->is_cancelled()
           ? absl::CancelledError("the caller cancelled the call before it had begun")
           : absl::UnimplementedError(
                 absl::StrCat("there is no method ", method, " on this port; ", HintOf(method)));
-  EndedCall ended;
-  ended.origin = exchange;
-  ended.request_id = telemetry::AccessLog::Begin(*exchange);
-  ended.record.method = method;
-  ended.record.status = &status;
-  exchange->Finish(EndCall(metrics, access_log, std::move(ended)));
+  exchange->Finish(EndCall(metrics, access_log, EndEarly(*exchange, std::nullopt, status)));
   return new EndedCallHandler;
 }
 
 CallHandler* StartRefusedCall(Exchange* exchange, MethodId method, const absl::Status& refusal,
                               telemetry::Metrics* metrics, telemetry::AccessLog* access_log) {
-  EndedCall ended;
-  ended.origin = exchange;
-  ended.request_id = telemetry::AccessLog::Begin(*exchange);
-  ended.method = method;
-  ended.record.status = &refusal;
-  exchange->Finish(EndCall(metrics, access_log, std::move(ended)));
+  exchange->Finish(EndCall(metrics, access_log, EndEarly(*exchange, method, refusal)));
   return new EndedCallHandler;
 }
 
 CallEnd EndFailedCall(const Exchange& exchange, const Method* row, const absl::Status& status,
                       telemetry::Metrics* metrics, telemetry::AccessLog* access_log) {
-  const std::string method(exchange.method().substr(0, kMaxMethodLength));
-  EndedCall ended;
-  ended.origin = &exchange;
-  ended.request_id = telemetry::AccessLog::Begin(exchange);
-  ended.record.method = method;
-  ended.record.status = &status;
+  EndedCall ended = EndEarly(exchange, row == nullptr ? std::nullopt : row->id, status);
   if (row != nullptr && !row->id.has_value()) {  // health and reflection, which are not counted
     access_log->End(exchange, std::move(ended.request_id), ended.record);
     return {status, {}, {}};
   }
-  if (row != nullptr) ended.method = row->id;
   return EndCall(metrics, access_log, std::move(ended));
 }
 

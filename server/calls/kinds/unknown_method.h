@@ -5,7 +5,6 @@
 #define SRU_SERVER_CALLS_KINDS_UNKNOWN_METHOD_H_
 
 #include "absl/status/status.h"
-#include "server/callers/caller.h"
 #include "server/calls/exchange.h"
 #include "server/calls/method.h"
 #include "server/calls/method_info.h"

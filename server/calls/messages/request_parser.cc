@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "server/base/advice.h"
 #include "server/base/interruption.h"
-#include "server/calls/bounds/request_errors.h"
+#include "server/calls/bounds/request_limits.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/bounds/wire_check.h"
 #include "server/calls/message_cord.h"

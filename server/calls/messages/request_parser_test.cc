@@ -12,9 +12,8 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
-#include "models/text/byte_tokenizer.h"
+#include "models/text/tokenizers.h"
 #include "models/text/vocabulary.h"
-#include "models/text/word_tokenizer.h"
 #include "server/base/interruption.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/messages/wire_pooling.h"
@@ -36,8 +35,8 @@ class RequestParserTest : public ::testing::Test {
   RequestParserTest() {
     auto vocabulary =
         Checked(models::Vocabulary::Parse("<oov>\nhow\nmany\ncats\n", 4, "vocab.txt"));
-    tokenizer_ = std::make_unique<models::WordTokenizer>(models::PreprocessingConfig(),
-                                                         *std::move(vocabulary), /*oov_id=*/0);
+    tokenizer_ = models::MakeWordTokenizer(models::PreprocessingConfig(), *std::move(vocabulary),
+                                           /*oov_id=*/0);
     words_.tokenizer = tokenizer_.get();
     words_.vocabulary_size = 4;
     words_.input_size = kInputSize;
@@ -112,8 +111,8 @@ TEST_F(RequestParserTest, ALargeMessageIsNotParsedOnWhenItsThreadIsInterrupted) 
 
 // Without an id for unknown tokens, one that the vocabulary lacks is an error.
 TEST_F(RequestParserTest, TokensThatTheVocabularyLacks) {
-  const models::ByteTokenizer bytes({'a', 'b'});
-  const ModelInput input{&bytes, /*vocabulary_size=*/2, kInputSize};
+  const auto bytes = models::MakeByteTokenizer({'a', 'b'});
+  const ModelInput input{bytes.get(), /*vocabulary_size=*/2, kInputSize};
   v1::Tokens* tokens = request_.add_sequences()->mutable_tokens();
   tokens->add_values("b");
   tokens->add_values("a");
@@ -164,8 +163,8 @@ TEST_F(RequestParserTest, CountsWhatTheVocabularyDoesNotHave) {
 }
 
 TEST_F(RequestParserTest, NothingIsUnknownWithoutAnIdForIt) {
-  const models::ByteTokenizer bytes({'a', 'b'});
-  const ModelInput input{&bytes, /*vocabulary_size=*/2, kInputSize};
+  const auto bytes = models::MakeByteTokenizer({'a', 'b'});
+  const ModelInput input{bytes.get(), /*vocabulary_size=*/2, kInputSize};
   request_.add_sequences()->set_text("abba");
   const auto parsed = Checked(Parse(input));
   EXPECT_THAT(Unknown(*parsed), ElementsAre(0));

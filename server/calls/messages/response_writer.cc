@@ -1,7 +1,5 @@
 #include "server/calls/messages/response_writer.h"
 
-#include <memory>
-
 #include "absl/strings/str_cat.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/messages/wire_pooling.h"
@@ -45,24 +43,13 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
   info->set_task(models::TaskName(model.task()));
 }
 
-v1::ModelStatus::State ToProto(telemetry::ModelState state) {
-  switch (state) {
-    case telemetry::ModelState::kLoading:
-      return v1::ModelStatus::LOADING;
-    case telemetry::ModelState::kReady:
-      return v1::ModelStatus::READY;
-    case telemetry::ModelState::kUnloading:
-      return v1::ModelStatus::UNLOADING;
-    case telemetry::ModelState::kFailed:
-      return v1::ModelStatus::FAILED;
-  }
-  return v1::ModelStatus::STATE_UNSPECIFIED;
-}
-
 void WriteModelStatus(const telemetry::ModelStatus& status, v1::ModelStatus* proto) {
   proto->set_model(status.model);
   proto->set_version(status.version);
-  proto->set_state(ToProto(status.state));
+  static constexpr v1::ModelStatus::State kStates[] = {
+      v1::ModelStatus::LOADING, v1::ModelStatus::READY, v1::ModelStatus::UNLOADING,
+      v1::ModelStatus::FAILED};
+  proto->set_state(kStates[static_cast<size_t>(status.state)]);
   proto->set_message(status.message);
 }
 

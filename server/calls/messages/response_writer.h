@@ -3,8 +3,6 @@
 #define SRU_SERVER_CALLS_MESSAGES_RESPONSE_WRITER_H_
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
@@ -37,7 +35,6 @@ void WriteTimes(const telemetry::CallTimes& times, v1::StageTimes* proto);
 void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,
                     v1::ModelInfo* info);
 
-v1::ModelStatus::State ToProto(telemetry::ModelState state);
 void WriteModelStatus(const telemetry::ModelStatus& status, v1::ModelStatus* proto);
 
 absl::Status SerializeMessage(const google::protobuf::Message& message, absl::Cord* bytes);

@@ -1,18 +1,18 @@
 #include "server/open_inference/tensors/infer_form.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "server/open_inference/tensors/infer_response.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "inference/open_inference.pb.h"
 #include "server/open_inference/tensors/sequence_input.h"
 
 namespace sru::server::open_inference {
@@ -20,6 +20,11 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+using google::protobuf::io::CodedOutputStream;
+
+constexpr size_t kMostBytes = std::numeric_limits<int32_t>::max();  // of protobuf
+// Of a field with values.
+constexpr uint8_t kTag = inference::ModelInferResponse::kRawOutputContentsFieldNumber << 3 | 2;
 
 // What a row without tokens has in an output that marks it: NaN, or -1.
 void FillBlank(Datatype datatype, uint8_t* to, const uint8_t* end) {
@@ -89,7 +94,7 @@ class InferForm final : public calls::MessageForm {
     }
     for (const InferParameter& parameter : call_->request.parameters) {
       if (IsCommonParameter(parameter.name)) continue;
-      SRU_RETURN_UNLESS_OK(ReadParameter(parameter, request));
+      SRU_RETURN_UNLESS_OK(ReadField(parameter, call_->tensors->parameters, request));
     }
     if (call_->tensors->prepare != nullptr) call_->tensors->prepare(*call_, request);
     SRU_RETURN_UNLESS_OK(inputs_->Read(*call_, request));
@@ -108,32 +113,37 @@ class InferForm final : public calls::MessageForm {
     const auto text_of = [&](const Output& output, int i) {
       return blank[i] ? absl::string_view() : output.text(items[i]);
     };
-    InferResponse response(call_->model().name(), call_->model().version(), call_->id);
+    inference::ModelInferResponse head;
+    head.set_model_name(call_->model().name());
+    head.set_model_version(absl::StrCat(call_->model().version()));
+    head.set_id(call_->id);
+    absl::InlinedVector<size_t, 4> sizes;
     absl::InlinedVector<size_t, 4> row_bytes;
     absl::InlinedVector<bool, 4> marks_blank;
     for (const Output* const output : call_->outputs) {
-      Shape shape = {items.size()};
+      inference::ModelInferResponse::InferOutputTensor& tensor = *head.add_outputs();
+      tensor.set_name(output->name);
+      tensor.set_datatype(Describe(output->datatype).name);
+      tensor.add_shape(items.size());
       size_t row = Describe(output->datatype).element_bytes;
       for (const int64_t size : SizesOf(*output, &answer)) {
-        shape.push_back(size);
+        tensor.add_shape(size);
         row *= size;
       }
       size_t size = items.size() * row;
       for (int i = 0; output->text && i < items.size(); ++i) {
-        size += InferResponse::BytesOfString(text_of(*output, i).size());
+        size += sizeof(uint32_t) + text_of(*output, i).size();
       }
+      sizes.push_back(size);
       row_bytes.push_back(row);
       // The vectors of a blank row's tokens are none.
-      marks_blank.push_back(output->marks_blank && shape.size() < 3);
-      response.Add(output->name, output->datatype, shape, size);
+      marks_blank.push_back(output->marks_blank && tensor.shape_size() < 3);
     }
-    SRU_RETURN_UNLESS_OK(response.Allocate());
-    for (size_t k = 0; k < call_->outputs.size(); ++k) {
+    const auto write = [&](size_t k, uint8_t* to) {
       const Output& output = *call_->outputs[k];
-      uint8_t* to = response.values(k);
       for (int i = 0; i < items.size(); ++i) {
         if (output.text) {
-          to = InferResponse::WriteString(text_of(output, i), to);
+          to = WriteElement(text_of(output, i), to);
           continue;
         }
         uint8_t* const end = to + row_bytes[k];
@@ -145,9 +155,8 @@ class InferForm final : public calls::MessageForm {
         }
         to = end;
       }
-    }
-    response.MoveTo(bytes);
-    return absl::OkStatus();
+    };
+    return WriteInferResponse(head, sizes, write, bytes);
   }
 
   absl::Status Explain(const absl::Status& status) const override {
@@ -172,14 +181,6 @@ class InferForm final : public calls::MessageForm {
   // The form and the InferCall take about 1 KiB; the bytes of a message are counted four times.
   static constexpr int64_t kFormBytes = 256;
 
-  absl::Status ReadParameter(const InferParameter& parameter, Message* request) const {
-    const std::vector<absl::string_view>& known = call_->tensors->parameters;
-    if (std::find(known.begin(), known.end(), parameter.name) != known.end()) {
-      return ReadField(parameter, request);
-    }
-    return UnknownParameter(parameter, absl::StrJoin(known, ", "));
-  }
-
   Shape SizesOf(const Output& output, const Message* answer) const {
     return output.sizes == nullptr ? Shape() : output.sizes(call_->model(), answer);
   }
@@ -197,6 +198,39 @@ class InferForm final : public calls::MessageForm {
 };
 
 }  // namespace
+
+// Writes an element of BYTES and returns where the next one goes.
+uint8_t* WriteElement(absl::string_view text, uint8_t* to) {
+  const auto size = static_cast<uint32_t>(text.size());
+  std::memcpy(to, &size, sizeof(size));
+  if (!text.empty()) std::memcpy(to + sizeof(size), text.data(), text.size());
+  return to + sizeof(size) + text.size();
+}
+
+absl::Status WriteInferResponse(const inference::ModelInferResponse& head,
+                                absl::Span<const size_t> sizes,
+                                absl::FunctionRef<void(size_t tensor, uint8_t* to)> write,
+                                absl::Cord* bytes) {
+  size_t size = head.ByteSizeLong();
+  for (const size_t tensor : sizes) {
+    size += sizeof(kTag) + CodedOutputStream::VarintSize64(tensor) + tensor;
+  }
+  if (size > kMostBytes) {
+    return InvalidArgument("outputs: the answer would have ", size, " bytes, expected at most ",
+                           kMostBytes, "; send fewer sequences at a time");
+  }
+  std::unique_ptr<uint8_t[]> buffer(new uint8_t[size]);  // not initialized: all of it is written
+  uint8_t* to = head.SerializeWithCachedSizesToArray(buffer.get());
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    *to++ = kTag;
+    to = CodedOutputStream::WriteVarint64ToArray(sizes[k], to);
+    write(k, to);
+    to += sizes[k];
+  }
+  const absl::string_view view(reinterpret_cast<const char*>(buffer.get()), size);
+  *bytes = absl::MakeCordFromExternal(view, [owned = std::move(buffer)] {});
+  return absl::OkStatus();
+}
 
 calls::MessageFormPtr MakeInferForm(InferCallPtr call) {
   return std::make_unique<InferForm>(std::move(call));

@@ -2,11 +2,18 @@
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_FORM_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_FORM_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "inference/open_inference.pb.h"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/messages/message_form.h"
 #include "server/lifecycle/model_registry.h"
@@ -35,6 +42,16 @@ struct InferCall {
 using InferCallPtr = std::unique_ptr<InferCall>;
 
 calls::MessageFormPtr MakeInferForm(InferCallPtr call);
+
+// Writes `head`, which has no values yet, and then tensors of these sizes in bytes, whose values
+// write(tensor, to) writes, unaligned. Their memory is taken once. kInvalidArgument if the answer
+// would be larger than a message can be.
+absl::Status WriteInferResponse(const inference::ModelInferResponse& head,
+                                absl::Span<const size_t> sizes,
+                                absl::FunctionRef<void(size_t tensor, uint8_t* to)> write,
+                                absl::Cord* bytes);
+// Writes an element of BYTES and returns where the next one goes.
+uint8_t* WriteElement(absl::string_view text, uint8_t* to);
 
 // Takes "[3]" from the beginning of a path and returns "3"; empty if it does not begin so.
 absl::string_view TakeIndex(absl::string_view* path);

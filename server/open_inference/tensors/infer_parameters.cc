@@ -1,11 +1,11 @@
 #include "server/open_inference/tensors/infer_parameters.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -79,11 +79,6 @@ absl::StatusOr<bool> ReadBool(const InferParameter& parameter) {
   return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
 }
 
-absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter) {
-  if (const auto* value = std::get_if<absl::string_view>(&parameter.value)) return *value;
-  return Wrong(parameter, "expected a string, found ", KindOf(parameter));
-}
-
 }  // namespace
 
 bool IsCommonParameter(absl::string_view name) {
@@ -104,7 +99,13 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
   return common;
 }
 
-absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request) {
+absl::Status ReadField(const InferParameter& parameter, const std::vector<absl::string_view>& known,
+                       google::protobuf::Message* request) {
+  if (std::find(known.begin(), known.end(), parameter.name) == known.end()) {
+    return InvalidArgument("parameters: ", Quoted(parameter.name), " is unknown, expected one of ",
+                           absl::StrJoin(known, ", "), known.empty() ? "" : ", ", kPriority, ", ",
+                           kTimeout, ", ", kSkipEmpty);
+  }
   const google::protobuf::Reflection& fields = *request->GetReflection();
   const auto* const field = request->GetDescriptor()->FindFieldByName(std::string(parameter.name));
   if (field->type() == google::protobuf::FieldDescriptor::TYPE_BOOL) {
@@ -114,18 +115,19 @@ absl::Status ReadField(const InferParameter& parameter, google::protobuf::Messag
   }
   if (field->type() == google::protobuf::FieldDescriptor::TYPE_ENUM) {
     // UNKNOWN_SKIP of the field `unknown` is "skip"; the first value is that of no parameter.
-    SRU_ASSIGN_OR_RETURN(const absl::string_view name, ReadString(parameter));
+    const auto* const name = std::get_if<absl::string_view>(&parameter.value);
+    if (name == nullptr) return Wrong(parameter, "expected a string, found ", KindOf(parameter));
     const google::protobuf::EnumDescriptor& type = *field->enum_type();
     const std::string prefix = absl::StrCat(absl::AsciiStrToUpper(field->name()), "_");
-    std::vector<std::string> known;
+    std::vector<std::string> values;
     for (int i = 1; i < type.value_count(); ++i) {
-      known.push_back(absl::AsciiStrToLower(absl::StripPrefix(type.value(i)->name(), prefix)));
-      if (known.back() != name) continue;
+      values.push_back(absl::AsciiStrToLower(absl::StripPrefix(type.value(i)->name(), prefix)));
+      if (values.back() != *name) continue;
       fields.SetEnumValue(request, field, type.value(i)->number());
       return absl::OkStatus();
     }
-    return Wrong(parameter, Quoted(name), " is unknown, expected one of ",
-                 absl::StrJoin(known, ", "));
+    return Wrong(parameter, Quoted(*name), " is unknown, expected one of ",
+                 absl::StrJoin(values, ", "));
   }
   const std::optional<int64_t> number = NumberOf(parameter);
   if (field->type() == google::protobuf::FieldDescriptor::TYPE_FLOAT) {
@@ -145,12 +147,6 @@ absl::Status ReadField(const InferParameter& parameter, google::protobuf::Messag
   }
   fields.SetInt32(request, field, static_cast<int32_t>(*number));
   return absl::OkStatus();
-}
-
-absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known) {
-  return InvalidArgument("parameters: ", Quoted(parameter.name), " is unknown, expected one of ",
-                         known, known.empty() ? "" : ", ", kPriority, ", ", kTimeout, ", ",
-                         kSkipEmpty);
 }
 
 }  // namespace sru::server::open_inference

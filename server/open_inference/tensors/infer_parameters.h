@@ -5,6 +5,8 @@
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_PARAMETERS_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_PARAMETERS_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,12 +29,9 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
 bool IsCommonParameter(absl::string_view name);
 
 // Sets the field of the request that has the parameter's name: a bool, an int32, a float or
-// an enum by its name.
-absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request);
-
-// The error of a parameter that the call does not have. `known` names those that it has, "" if
-// there are none but the common ones.
-absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known);
+// an enum by its name. `known` are the parameters that the call has besides the common ones.
+absl::Status ReadField(const InferParameter& parameter, const std::vector<absl::string_view>& known,
+                       google::protobuf::Message* request);
 
 }  // namespace sru::server::open_inference
 

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
 #include "server/calls/message_cord.h"
-#include "server/open_inference/tensors/infer_response.h"
+#include "server/open_inference/tensors/infer_form.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -206,15 +206,25 @@ TEST(InferRequestTest, QuotesForeignText) {
 }
 
 TEST(InferResponseTest, IsTheMessageOfTheProtocol) {
-  InferResponse response("model", 12, "an id");
-  response.Add("label", Datatype::kBytes, {2}, 2 * InferResponse::BytesOfString(3));
-  response.Add("logits", Datatype::kFp32, {2, 300}, 4);
-  response.Add("nothing", Datatype::kInt32, {0}, 0);
-  ASSERT_TRUE(response.Allocate().ok());
-  InferResponse::WriteString("def", InferResponse::WriteString("abc", response.values(0)));
-  std::memcpy(response.values(1), "wxyz", 4);
+  inference::ModelInferResponse head;
+  head.set_model_name("model");
+  head.set_model_version("12");
+  head.set_id("an id");
+  const auto add = [&head](const char* name, Datatype datatype, std::vector<int64_t> shape) {
+    auto* const tensor = head.add_outputs();
+    tensor->set_name(name);
+    tensor->set_datatype(Describe(datatype).name);
+    tensor->mutable_shape()->Add(shape.begin(), shape.end());
+  };
+  add("label", Datatype::kBytes, {2});
+  add("logits", Datatype::kFp32, {2, 300});
+  add("nothing", Datatype::kInt32, {0});
+  const auto write = [](size_t tensor, uint8_t* to) {
+    if (tensor == 0) WriteElement("def", WriteElement("abc", to));
+    if (tensor == 1) std::memcpy(to, "wxyz", 4);
+  };
   absl::Cord bytes;
-  response.MoveTo(&bytes);
+  ASSERT_TRUE(WriteInferResponse(head, {14, 4, 0}, write, &bytes).ok());
   ASSERT_TRUE(bytes.TryFlat().has_value());
   inference::ModelInferResponse parsed;
   ASSERT_TRUE(calls::ParseCord(bytes, &parsed));

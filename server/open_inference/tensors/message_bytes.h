@@ -3,7 +3,8 @@
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
 
-#include "absl/status/status.h"
+#include <cstdint>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "server/calls/byte_budget.h"
@@ -16,11 +17,22 @@ class MessageBytes {
   explicit MessageBytes(calls::ByteBudget* budget) : held_(budget) {}
 
   // False if the budget has no room for a copy.
-  bool Read(const absl::Cord& message);
+  bool Read(const absl::Cord& message) {
+    Release();
+    const bool is_copied = !message.TryFlat().has_value();
+    if (is_copied && !held_.Grow(static_cast<int64_t>(message.size()))) return false;
+    message_ = message;
+    view_ = message_.Flatten();
+    return true;
+  }
 
   // Until Release().
   absl::string_view view() const { return view_; }
-  void Release();
+  void Release() {
+    view_ = {};
+    message_.Clear();
+    held_.ShrinkTo(0);
+  }
 
  private:
   absl::Cord message_;

@@ -10,8 +10,8 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "models/reader_input.h"
-#include "models/text/unicode_word_tokenizer.h"
-#include "server/calls/bounds/request_errors.h"
+#include "models/text/tokenizers.h"
+#include "server/calls/bounds/request_limits.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -52,8 +52,8 @@ absl::StatusOr<int> MeasureText(std::string_view text, const TextPath& path,
   int found = 0;
   // One token more than the limit shows that there are more, without reading all of a long text.
   const absl::Status split =
-      models::UnicodeWordTokenizer::Split(text, static_cast<size_t>(limits.max_sequence_tokens) + 1,
-                                          [&found](const models::TextSpan& /*token*/) { ++found; });
+      models::SplitUnicodeWords(text, static_cast<size_t>(limits.max_sequence_tokens) + 1,
+                                [&found](const models::TextSpan& /*token*/) { ++found; });
   if (!split.ok()) return InvalidArgument(path.Get(), ": ", split.message());
   if (found == 0)
     return InvalidArgument(path.Get(), ": only white space, expected at least one token");
@@ -94,7 +94,7 @@ class QueryParser {
 
   absl::StatusOr<ParsedQuery> Parse(const v1::Query& query, int index) const {
     SRU_RETURN_UNLESS_OK(CheckNumberOfTags(query, index, config_));
-    SRU_ASSIGN_OR_RETURN(const models::TokenizedText question,
+    SRU_ASSIGN_OR_RETURN(const models::EncodedText question,
                          Tokenize(query.question(), TextPath{index}));
     const std::vector<std::string_view> lemmas = Views(query.question_lemmas());
     absl::Status status = models::CheckQuestionLemmas(config_, lemmas, question.size());
@@ -115,10 +115,9 @@ class QueryParser {
   }
 
  private:
-  absl::StatusOr<models::TokenizedText> Tokenize(std::string_view text,
-                                                 const TextPath& path) const {
-    absl::StatusOr<models::TokenizedText> tokens =
-        models::TokenizeWithSpans(tokenizer_, text, models::Tokenizer::kNoLimit, unknown_);
+  absl::StatusOr<models::EncodedText> Tokenize(std::string_view text, const TextPath& path) const {
+    absl::StatusOr<models::EncodedText> tokens =
+        tokenizer_.Encode(text, {models::Tokenizer::kNoLimit, unknown_, /*spans=*/true});
     if (!tokens.ok()) return InvalidArgument(path.Get(), ": ", tokens.status().message());
     if (tokens->ids.empty()) {
       return InvalidArgument(path.Get(),
@@ -133,7 +132,7 @@ class QueryParser {
                                              const models::QuestionFeatures& features,
                                              int* unknown) const {
     const std::string& text = query.passages(passage);
-    SRU_ASSIGN_OR_RETURN(models::TokenizedText tokens, Tokenize(text, TextPath{index, passage}));
+    SRU_ASSIGN_OR_RETURN(models::EncodedText tokens, Tokenize(text, TextPath{index, passage}));
     *unknown += tokens.unknown;
     models::TokenTags tags;
     if (query.passage_tags_size() > 0) {

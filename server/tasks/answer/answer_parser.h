@@ -9,7 +9,6 @@
 #ifndef SRU_SERVER_TASKS_ANSWER_ANSWER_PARSER_H_
 #define SRU_SERVER_TASKS_ANSWER_ANSWER_PARSER_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,7 +20,7 @@
 #include "models/reader_config.h"
 #include "models/text/tokenizer.h"
 #include "server/calls/bounds/request_limits.h"
-#include "server/tasks/answer/answer_task.h"
+#include "server/tasks/answer/reader_batch_runner.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::tasks {

@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/text/unicode_word_tokenizer.h"
-#include "models/text/vocabulary.h"
+#include "models/text/tokenizers.h"
 #include "tests/testing/checked.h"
 
 namespace sru::server::tasks {
@@ -24,9 +23,8 @@ class AnswerParserTest : public ::testing::Test {
   AnswerParserTest() {
     auto vocabulary = Checked(models::Vocabulary::Parse(
         "<PAD>\n<UNK>\nwho\nwrote\nhamlet\nshakespeare\n?\n.\n", 8, "test"));
-    tokenizer_ =
-        std::make_unique<models::UnicodeWordTokenizer>(*std::move(vocabulary), /*oov_id=*/1,
-                                                       /*lowercase=*/true);
+    tokenizer_ = models::MakeUnicodeWordTokenizer(*std::move(vocabulary), /*oov_id=*/1,
+                                                  /*lowercase=*/true);
     limits_.max_sequences = 8;
     limits_.max_sequence_tokens = 10;
     limits_.max_request_tokens = 100;

@@ -1,6 +1,5 @@
-// ReaderBatchRunner: runs batches of queries on a document reader. It packs them into buffers that
-// it allocated once, and owns the workspace of its worker. A batch mixes queries of any sizes; the
-// question of a task is encoded once for all passages of the task.
+// AnswerTask: a question and passages, all or some of those of a query, which a reader computes at
+// once, and what runs batches of them.
 #ifndef SRU_SERVER_TASKS_ANSWER_READER_BATCH_RUNNER_H_
 #define SRU_SERVER_TASKS_ANSWER_READER_BATCH_RUNNER_H_
 
@@ -8,57 +7,40 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
-#include "models/reader.h"
-#include "server/batching/batch_runner.h"
-#include "server/tasks/answer/answer_task.h"
-#include "server/tasks/programs/packed_rows.h"
-#include "server/tasks/programs/program_run.h"
+#include "models/model.h"
+#include "server/batching/engine.h"
+#include "server/batching/queue/batcher.h"
 
 namespace sru::server::tasks {
 
-class ReaderBatchRunner : public batching::BatchRunner {
- public:
-  // `executable` and `model` must outlive the runner. limits.max_tokens bounds the tokens of a
-  // batch, limits.max_sequences the passages of one run of the program: a batch with more takes
-  // several runs. limits.states is not read.
-  static absl::StatusOr<std::unique_ptr<ReaderBatchRunner>> Create(
-      const kernels::ProgramExecutable& executable, const models::Reader& model,
-      const kernels::WorkspaceLimits& limits);
+// All pointers are the caller's and stay valid until the request's `done` is called. All tokens are
+// counted, those of the question once.
+struct AnswerTask : batching::SequenceTask {
+  struct Passage {
+    const int32_t* ids = nullptr;     // [length]
+    const float* features = nullptr;  // [length][number of features]; null for a model without
+    const int32_t* pos = nullptr;     // [length], parts of speech; null for a model without
+    const int32_t* ner = nullptr;     // [length], named entities; null for a model without
+    int length = 0;                   // at least 1
+    // [length]: how probable it is that an answer starts, or ends, with each token. Each is the
+    // result for this question and passage, whatever the other passages are.
+    float* start_logits = nullptr;
+    float* end_logits = nullptr;
+  };
 
-  int device() const override { return limits_.device; }
-  absl::Status WarmUp() override;
-  // The sequences are AnswerTasks.
-  absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override;
-
- private:
-  ReaderBatchRunner(ProgramRun run, const models::Reader& model,
-                    const kernels::WorkspaceLimits& limits);
-
-  absl::Status Check(const AnswerTask& task) const;
-  absl::Status AddPassage(const AnswerTask::Passage& passage);
-  void Clear();
-  // Computes what has been added and begins anew.
-  absl::Status RunPacked();
-  absl::Status RunWarmUpBatch(int num_tokens);
-
-  ProgramRun run_;
-  const models::Reader& model_;
-  const kernels::WorkspaceLimits limits_;
-  const int num_features_;  // per token of a passage; 0: the model has none
-  // Of the questions and passages that have been added.
-  std::vector<const AnswerTask::Passage*> passages_;
-  PackedRows question_rows_;
-  PackedRows passage_rows_;
-  std::vector<int32_t> question_of_;   // [max_sequences], of each passage
-  std::unique_ptr<float[]> features_;  // [max_tokens][num_features]
-  std::vector<int32_t> pos_;           // [max_tokens], or empty for a model without
-  std::vector<int32_t> ner_;
-  std::vector<float> start_logits_;  // [max_tokens]
-  std::vector<float> end_logits_;
+  const int32_t* question = nullptr;  // ids, [question_length]
+  int question_length = 0;            // at least 1
+  std::vector<Passage> passages;      // at least one
 };
+
+// Runs batches of AnswerTasks on a document reader, which must outlive the runner. It packs them
+// into buffers that it allocated once, and owns the workspace of its worker. A batch mixes queries
+// of any sizes; the question of a task is encoded once for all passages of the task. The limits
+// bound the tokens of a batch, and the passages of one run of the program: a batch with more takes
+// several runs.
+absl::StatusOr<std::unique_ptr<batching::BatchRunner>> MakeReaderRunner(
+    const models::Model& model, const batching::RunnerPlace& place);
 
 }  // namespace sru::server::tasks
 

@@ -74,12 +74,11 @@ class ReaderBatchRunnerTest : public ::testing::TestWithParam<std::tuple<const c
     model_ = models::Model::Load(directory_.path("reader/1"), "reader", 1, *backend_, {}).value();
   }
 
-  std::unique_ptr<ReaderBatchRunner> MakeRunner(int max_tokens, int max_sequences) {
-    kernels::WorkspaceLimits limits;
-    limits.max_tokens = max_tokens;
-    limits.max_sequences = max_sequences;
-    return ReaderBatchRunner::Create(model_->program(), *model_->As<models::Reader>(), limits)
-        .value();
+  std::unique_ptr<batching::BatchRunner> MakeRunner(int max_tokens, int max_sequences) {
+    batching::RunnerPlace place;
+    place.limits.max_tokens = max_tokens;
+    place.limits.max_sequences = max_sequences;
+    return MakeReaderRunner(*model_, place).value();
   }
 
   std::vector<int32_t> Ids(int length, int limit) {
@@ -143,7 +142,7 @@ class ReaderBatchRunnerTest : public ::testing::TestWithParam<std::tuple<const c
   }
 
   // As one batch.
-  static std::vector<Logits> RunTogether(ReaderBatchRunner& runner, const Queries& queries) {
+  static std::vector<Logits> RunTogether(batching::BatchRunner& runner, const Queries& queries) {
     const absl::Status status = runner.Run(Tasks(queries));
     EXPECT_TRUE(status.ok()) << status;
     return LogitsOf(queries);

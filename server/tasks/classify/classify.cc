@@ -9,7 +9,6 @@
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/classify/labels.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
-#include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -97,8 +96,7 @@ Task Classify() {
                     [](const open_inference::Output* output) { return output->sizes == nullptr; });
     static_cast<v1::ClassifyRequest*>(request)->set_top_k(only_best ? 1 : 0);
   };
-  Task task = TaskOf<ClassifyCall>(calls::MethodId::kClassify, {models::Task::kClassifier},
-                                   std::move(tensors));
+  Task task = TaskOf<ClassifyCall>(calls::MethodId::kClassify, std::move(tensors));
   task.refuse = calls::RefuseQuickly<v1::ClassifyRequest>;
   task.add_runners = AddStackRunners;
   return task;

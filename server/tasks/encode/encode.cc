@@ -11,7 +11,6 @@
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/encode/encoding.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
-#include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -121,9 +120,7 @@ Task Encode() {
                        google::protobuf::Message* request) {
     static_cast<v1::EncodeRequest*>(request)->set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
   };
-  Task task =
-      TaskOf<EncodeCall>(calls::MethodId::kEncode,
-                         {models::Task::kClassifier, models::Task::kEncoder}, std::move(tensors));
+  Task task = TaskOf<EncodeCall>(calls::MethodId::kEncode, std::move(tensors));
   task.refuse = calls::RefuseQuickly<v1::EncodeRequest>;
   task.add_runners = AddStackRunners;
   return task;

@@ -13,19 +13,18 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "kernels/state_arena.h"
-#include "models/sequence_state.h"
-#include "server/calls/bounds/request_errors.h"
+#include "models/state_codec.h"
+#include "server/calls/bounds/request_limits.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
 #include "server/tasks/encode/encoding.h"
-#include "server/tasks/stacks/stack_task.h"
+#include "server/tasks/stacks/stack_batch_runner.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -99,7 +98,7 @@ class EncodeStreamCall final : public calls::Call {
   // Begins to answer the message that was read.
   absl::Status Take() {
     message_arrival_ = context_.clock->Now();
-    context_.received->Add(static_cast<int64_t>(incoming_.size()));
+    *context_.received_bytes += static_cast<int64_t>(incoming_.size());
     calls::RequestOutline outline;
     if (!calls::ReadOutline<v1::EncodeStreamRequest>(incoming_, &outline)) {
       return calls::ExplainParseFailure(*v1::EncodeStreamRequest::descriptor(), incoming_);
@@ -461,9 +460,6 @@ class EncodeStreamCall final : public calls::Call {
 
 }  // namespace
 
-Task EncodeStream() {
-  return TaskOf<EncodeStreamCall>(calls::MethodId::kEncodeStream,
-                                  {models::Task::kClassifier, models::Task::kEncoder});
-}
+Task EncodeStream() { return TaskOf<EncodeStreamCall>(calls::MethodId::kEncodeStream); }
 
 }  // namespace sru::server::tasks

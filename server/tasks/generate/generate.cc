@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,16 +18,15 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "models/language_model.h"
-#include "models/sequence_state.h"
+#include "models/state_codec.h"
 #include "server/batching/engine.h"
-#include "server/calls/bounds/request_errors.h"
+#include "server/calls/bounds/request_limits.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
 #include "server/tasks/generate/generate_parser.h"
 #include "server/tasks/generate/generate_sequence.h"
-#include "server/tasks/generate/generate_stepper.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -39,18 +37,6 @@ constexpr size_t kMostWaitingTokens = 64;
 // A message with more tokens and candidates, which only an echo has, does not hold up others'
 // tokens.
 constexpr size_t kMostTokensAtOnce = 1000;
-
-v1::FinishReason ToProto(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone:
-      return v1::FINISH_REASON_UNSPECIFIED;
-    case FinishReason::kLength:
-      return v1::FINISH_REASON_LENGTH;
-    case FinishReason::kStop:
-      return v1::FINISH_REASON_STOP;
-  }
-  return v1::FINISH_REASON_UNSPECIFIED;
-}
 
 class GenerateCall final : public calls::Call, private GenerateSink {
  public:
@@ -80,7 +66,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
 
  private:
   absl::Status Submit(const absl::Cord& bytes) {
-    context_.received->Add(static_cast<int64_t>(bytes.size()));
+    *context_.received_bytes += static_cast<int64_t>(bytes.size());
     calls::RequestOutline outline;
     if (!calls::ReadOutline<v1::GenerateRequest>(bytes, &outline)) {
       return calls::ExplainParseFailure(*v1::GenerateRequest::descriptor(), bytes);
@@ -354,7 +340,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
       }
     }
     if (news.last) {
-      response.set_finish_reason(ToProto(news.finish));
+      response.set_finish_reason(static_cast<v1::FinishReason>(news.finish));
       response.set_state(news.state);
       response.set_prompt_tokens(news.prompt_tokens);
       response.set_generated_tokens(news.generated_tokens);
@@ -432,12 +418,10 @@ class GenerateCall final : public calls::Call, private GenerateSink {
 }  // namespace
 
 Task Generate() {
-  Task task = TaskOf<GenerateCall>(calls::MethodId::kGenerate, {models::Task::kLanguageModel});
+  Task task = TaskOf<GenerateCall>(calls::MethodId::kGenerate);
   task.add_runners = [](batching::TaskRunners* row) {
-    row->make_step_runner = [](const models::Model& model,
-                               const batching::RunnerPlace& place) -> StepRunnerOr {
-      return GenerateStepper::Create(model.program(), *model.As<models::LanguageModel>(),
-                                     place.limits, place.arena, place.prefixes);
+    row->make_step_runner = [](const models::Model& model, const batching::RunnerPlace& place) {
+      return MakeGenerateStepper(model, place);
     };
     row->keeps_states = true;
     row->prefix_fields = [](const models::Model& model) -> const std::vector<kernels::FieldSpec>& {

@@ -1,4 +1,5 @@
 // Generate with a transport and a generator that do what the test says.
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,7 +15,7 @@
 #include "kernels/backend.h"
 #include "models/language_model.h"
 #include "models/model.h"
-#include "models/sequence_state.h"
+#include "models/state_codec.h"
 #include "server/base/clock.h"
 #include "server/base/retry.h"
 #include "server/base/side_threads.h"
@@ -95,7 +96,7 @@ class GenerateCallTest : public ::testing::Test {
     context_.budget = &budget_;
     context_.access_log = &access_log_;
     context_.clock = &clock_;
-    context_.received = &received_;
+    context_.received_bytes = &received_bytes_;
     context_.streams = &streams_;
     request_.set_model("lm");
     request_.mutable_prompt()->set_text("a b");
@@ -170,7 +171,7 @@ class GenerateCallTest : public ::testing::Test {
   calls::InFlight in_flight_;
   calls::ByteBudget budget_{int64_t{64} << 20};
   telemetry::AccessLog access_log_{{telemetry::LogRequests::kNone}, &clock_};
-  calls::ReceivedMessages received_;
+  std::atomic<int64_t> received_bytes_{0};
   calls::OpenStreams streams_{3};
   calls::ServiceContext context_;
   const calls::Method generate_ = MethodOf(Generate(), context_);

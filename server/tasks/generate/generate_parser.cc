@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "base/status.h"
 #include "models/decoding/sampling_options.h"
 #include "models/decoding/stop_strings.h"

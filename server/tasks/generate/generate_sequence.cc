@@ -213,8 +213,7 @@ void GenerateSequence::AppendAdjustments(int index,
                                          std::vector<kernels::Adjustment>* adjustments) const {
   static const auto* const kNone = new std::vector<int32_t>();
   const Branch& branch = branches_[index];
-  const bool may_stop = branch.tokens.size() >= static_cast<size_t>(task_.min_new_tokens);
-  branch.picker.AppendAdjustments(may_stop ? *kNone : stop_token_ids_, adjustments);
+  branch.picker.AppendAdjustments(MayStop(branch) ? *kNone : stop_token_ids_, adjustments);
 }
 
 void GenerateSequence::CommitScores(const GenerateItem& item, const Results& results) {
@@ -252,9 +251,8 @@ absl::Status GenerateSequence::Commit(const GenerateItem& item, const Results& r
     const kernels::Candidate& picked = results.picked[i];
     if (picked.id < 0) {
       // Without tokens that may not come, the model itself left none.
-      const bool may_stop =
-          branches_[index].tokens.size() >= static_cast<size_t>(task_.min_new_tokens);
-      if (task_.sampling.logit_bias.empty() && (may_stop || stop_token_ids_.empty())) {
+      if (task_.sampling.logit_bias.empty() &&
+          (MayStop(branches_[index]) || stop_token_ids_.empty())) {
         return absl::InternalError("the model's logits are not finite");
       }
       return absl::InvalidArgumentError(
@@ -287,13 +285,12 @@ void GenerateSequence::TakeInToken(int index) {
   Branch& branch = branches_[index];
   const int32_t id = branch.tokens.back();
   branch.picker.OnPicked(id);
-  const size_t count = branch.tokens.size();
-  const bool may_stop = count >= static_cast<size_t>(task_.min_new_tokens);
+  const bool may_stop = MayStop(branch);
   const bool stop_token =
       may_stop && std::binary_search(stop_token_ids_.begin(), stop_token_ids_.end(), id);
   if (stop_token || branch.text.Append(id, may_stop)) {
     branch.finish = FinishReason::kStop;
-  } else if (count >= static_cast<size_t>(task_.max_new_tokens)) {
+  } else if (branch.tokens.size() >= static_cast<size_t>(task_.max_new_tokens)) {
     branch.finish = FinishReason::kLength;
   }
   const bool finished = branch.finish != FinishReason::kNone;

@@ -25,7 +25,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
@@ -33,8 +32,8 @@
 #include "models/decoding/stop_strings.h"
 #include "models/decoding/token_picker.h"
 #include "models/model.h"
-#include "models/sequence_state.h"
 #include "models/state_codec.h"
+#include "server/batching/engine.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/batching/steps/step_service.h"
@@ -124,6 +123,9 @@ class GenerateSequence : public batching::StepSequence {
   };
 
   bool prompt_done() const { return prompt_fed_ == task_.prompt.size(); }
+  bool MayStop(const Branch& branch) const {
+    return branch.tokens.size() >= static_cast<size_t>(task_.min_new_tokens);
+  }
   bool WantsPick(const Branch& branch) const {
     return !branch.closed && branch.finish == FinishReason::kNone && !suspended_;
   }
@@ -185,6 +187,16 @@ class GenerateSequence : public batching::StepSequence {
 absl::StatusOr<batching::SequenceHandle> SubmitGenerate(const models::Model& model,
                                                         batching::StepService& service,
                                                         const GenerateTask& task);
+
+// Of all picks of a batch, unless a caller says otherwise.
+inline constexpr int kLeastAdjustments = 1 << 14;
+
+// The runner of steps of GenerateSequences. `model`, a language model, must outlive the runner. The
+// place's arena is shared with the other runners of its device, and so is the cache of prefixes,
+// which may be null. `least_adjustments` fit into a batch, or those of one pick if that is more.
+absl::StatusOr<std::unique_ptr<batching::StepRunner>> MakeGenerateStepper(
+    const models::Model& model, const batching::RunnerPlace& place,
+    int least_adjustments = kLeastAdjustments);
 
 }  // namespace sru::server::tasks
 

@@ -22,6 +22,7 @@
 #include "models/decoding/sampling_options.h"
 #include "server/batching/queue/batcher.h"
 #include "server/batching/queue/reject_reason.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::models {
 struct SequenceState;  // state_codec.h
@@ -29,10 +30,11 @@ struct SequenceState;  // state_codec.h
 
 namespace sru::server::tasks {
 
+// Those of v1::FinishReason.
 enum class FinishReason {
-  kNone,    // the text goes on, or has been cut off
-  kLength,  // it has max_new_tokens tokens
-  kStop,    // a stop string or a stop token came
+  kNone = v1::FINISH_REASON_UNSPECIFIED,  // the text goes on, or has been cut off
+  kLength = v1::FINISH_REASON_LENGTH,     // it has max_new_tokens tokens
+  kStop = v1::FINISH_REASON_STOP,         // a stop string or a stop token came
 };
 
 // Some more of one sample.

@@ -23,6 +23,7 @@
 #include "server/tasks/generate/generate_sequence.h"
 #include "server/tasks/tasks.h"
 #include "tests/testing/checked.h"
+#include "tests/testing/engine_call.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/test_files.h"
 
@@ -127,6 +128,9 @@ class LanguageModelGeneratorTest : public ::testing::Test {
   }
   void Start() {
     if (model_ == nullptr) Load();
+    engine_.reset();
+    const auto num_devices = static_cast<size_t>(model_->compiled().num_devices());
+    pool_ = batching::MakePool(std::vector<int>(num_devices, 2), &clock_, &options_);
     engine_ =
         batching::Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr)
             .value();
@@ -216,6 +220,7 @@ class LanguageModelGeneratorTest : public ::testing::Test {
   std::shared_ptr<testing::FailingDevices> devices_;
   std::unique_ptr<testing::FailingBackend> backend_;
   std::shared_ptr<const models::Model> model_;
+  std::unique_ptr<batching::WorkerPool> pool_;
   std::unique_ptr<batching::Engine> engine_;
 };
 
@@ -238,7 +243,7 @@ TEST_F(LanguageModelGeneratorTest, MakesAsManyTokensAsAskedForWithTheirText) {
   const batching::StepStats stats = steps().stats();
   EXPECT_EQ(stats.new_tokens, 20);
   EXPECT_EQ(stats.fed_rows, 3);
-  EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
+  EXPECT_EQ(engine_->state_stats()->slots, 0);
 }
 
 TEST_F(LanguageModelGeneratorTest, GreedyTokensAreTheMostProbableWhateverTheSeed) {
@@ -279,7 +284,7 @@ TEST_F(LanguageModelGeneratorTest, TheSameTokensAloneAndInAnyMix) {
   engine_ = nullptr;
   Start();
   ExpectAsAlone(SubmitAll(tasks), alone);
-  EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
+  EXPECT_EQ(engine_->state_stats()->slots, 0);
 }
 
 TEST_F(LanguageModelGeneratorTest, SamplesDifferAndTheFirstOnesAreThoseOfFewer) {
@@ -390,7 +395,7 @@ TEST_F(LanguageModelGeneratorTest, CancelFreesTheSlot) {
   steps().Cancel(handle);
   EXPECT_EQ(sink.Wait().code(), absl::StatusCode::kCancelled);
   EXPECT_GE(sink.generated_tokens(), 3) << "what was computed is counted";
-  EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
+  EXPECT_EQ(engine_->state_stats()->slots, 0);
   EXPECT_EQ(steps().stats().cancelled, 1);
 }
 

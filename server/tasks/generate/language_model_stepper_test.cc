@@ -7,11 +7,9 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "models/language_model.h"
 #include "models/model.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/tasks/generate/generate_sequence.h"
-#include "server/tasks/generate/generate_stepper.h"
 #include "server/tasks/generate/generate_task.h"
 
 namespace sru::server::tasks {
@@ -56,14 +54,11 @@ class LanguageModelStepperTest : public ::testing::Test {
   // The tokens of kCalls calls whose steps have all of them, by call and sample.
   std::vector<std::vector<std::vector<int32_t>>> Run(int max_tokens, int max_sequences,
                                                      int least_adjustments) {
-    const std::shared_ptr<kernels::StateArena> shared = MakeArena();
-    kernels::WorkspaceLimits limits;
-    limits.max_tokens = max_tokens;
-    limits.max_sequences = max_sequences;
-    auto stepper = GenerateStepper::Create(model_->program(), *model_->As<models::LanguageModel>(),
-                                           limits, shared,
-                                           /*prefixes=*/nullptr, least_adjustments)
-                       .value();
+    batching::RunnerPlace place;
+    place.limits.max_tokens = max_tokens;
+    place.limits.max_sequences = max_sequences;
+    place.arena = MakeArena();
+    const auto stepper = MakeGenerateStepper(*model_, place, least_adjustments).value();
     EXPECT_TRUE(stepper->WarmUp().ok());
 
     std::vector<StepperSink> sinks(kCalls);
@@ -107,7 +102,7 @@ class LanguageModelStepperTest : public ::testing::Test {
       EXPECT_EQ(sinks[i].ids.size(), static_cast<size_t>(1 + 20 * i));
       tokens.push_back(sinks[i].ids);
     }
-    EXPECT_EQ(shared->stats().slots, 0);
+    EXPECT_EQ(place.arena->stats().slots, 0);
     return tokens;
   }
 
@@ -117,12 +112,10 @@ class LanguageModelStepperTest : public ::testing::Test {
 
 // Its last token has been picked, but was not fed: it was preempted, and then the server drains.
 TEST_F(LanguageModelStepperTest, ATextWhoseStateIsMissingIsNotWhole) {
-  kernels::WorkspaceLimits limits;
-  limits.max_tokens = limits.max_sequences = 10;
-  auto stepper =
-      GenerateStepper::Create(model_->program(), *model_->As<models::LanguageModel>(), limits,
-                              MakeArena(), /*prefixes=*/nullptr, /*least_adjustments=*/0)
-          .value();
+  batching::RunnerPlace place;
+  place.limits.max_tokens = place.limits.max_sequences = 10;
+  place.arena = MakeArena();
+  const auto stepper = MakeGenerateStepper(*model_, place, /*least_adjustments=*/0).value();
   ASSERT_TRUE(stepper->WarmUp().ok());
   StepperSink sink;
   GenerateTask task;

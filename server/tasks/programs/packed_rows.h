@@ -3,7 +3,6 @@
 #define SRU_SERVER_TASKS_PROGRAMS_PACKED_ROWS_H_
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -1,5 +1,5 @@
 // ProgramRun: a compiled program, the workspace of one worker, and what its next run takes and
-// gives.
+// gives. ProgramRunner: what runners of batches and of steps that use one have in common.
 #ifndef SRU_SERVER_TASKS_PROGRAMS_PROGRAM_RUN_H_
 #define SRU_SERVER_TASKS_PROGRAMS_PROGRAM_RUN_H_
 
@@ -15,6 +15,8 @@
 #include "kernels/program_executable.h"
 #include "kernels/state_arena.h"
 #include "models/kernel_status.h"
+#include "server/batching/queue/batcher.h"
+#include "server/batching/warm_up.h"
 
 namespace sru::server::tasks {
 
@@ -63,6 +65,29 @@ class ProgramRun {
   std::vector<kernels::AxisBatch> axes_;
   std::vector<kernels::InputBatch> inputs_;
   std::vector<kernels::OutputBatch> outputs_;
+};
+
+using SequenceTasks = std::vector<const batching::SequenceTask*>;  // of a batch
+
+// `Runner` is a BatchRunner or a StepRunner.
+template <typename Runner>
+class ProgramRunner : public Runner {
+ public:
+  int device() const final { return limits_.device; }
+  absl::Status WarmUp() final {
+    return batching::WarmUpBySize(limits_.max_tokens,
+                                  [this](int tokens) { return RunWarmUpBatch(tokens); });
+  }
+
+ protected:
+  ProgramRunner(ProgramRun run, const kernels::WorkspaceLimits& limits)
+      : run_(std::move(run)), limits_(limits) {}
+
+  // Runs a batch of that many tokens, whose results nobody reads.
+  virtual absl::Status RunWarmUpBatch(int num_tokens) = 0;
+
+  ProgramRun run_;
+  const kernels::WorkspaceLimits limits_;  // limits.states is not read
 };
 
 }  // namespace sru::server::tasks

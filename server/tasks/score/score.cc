@@ -6,34 +6,13 @@
 #include "models/decoding/decoding_memo.h"
 #include "models/language_model.h"
 #include "models/state_codec.h"
-#include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/score/score_batch_runner.h"
-#include "server/tasks/score/score_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
-
-// Writes the counts, the sum, and what was asked for of `task`, which was computed. Not the state.
-void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs, bool token_texts,
-                const models::Tokenizer& tokenizer, v1::Score* score) {
-  const int first = task.is_fresh() ? 1 : 0;
-  score->set_token_count(num_tokens);
-  score->set_scored_count(num_tokens - first);
-  score->set_log_prob(std::accumulate(task.log_probs + first, task.log_probs + num_tokens, 0.0));
-  if (token_log_probs) {
-    score->mutable_token_log_probs()->Add(task.log_probs + first, task.log_probs + num_tokens);
-  }
-  for (int t = 0; t < num_tokens && token_texts; ++t) {
-    score->add_token_texts(tokenizer.TokenName(task.token_ids[t]));
-  }
-  for (int t = first; t < num_tokens && task.num_candidates > 0; ++t) {
-    calls::WriteCandidates(task.candidates + static_cast<size_t>(t) * task.num_candidates,
-                           task.num_candidates, tokenizer, score->add_candidates());
-  }
-}
 
 // With what its pointers point to, besides its floats.
 struct Sequence : ScoreTask {
@@ -122,8 +101,22 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
       }
       return;
     }
-    WriteScore(sequence, counts.computed, token_log_probs_, token_texts_, *model().tokenizer(),
-               score);
+    const models::Tokenizer& tokenizer = *model().tokenizer();
+    const int first = sequence.is_fresh() ? 1 : 0;
+    const float* const log_probs = sequence.log_probs;
+    score->set_token_count(counts.computed);
+    score->set_scored_count(counts.computed - first);
+    score->set_log_prob(std::accumulate(log_probs + first, log_probs + counts.computed, 0.0));
+    if (token_log_probs_) {
+      score->mutable_token_log_probs()->Add(log_probs + first, log_probs + counts.computed);
+    }
+    for (int t = 0; t < counts.computed && token_texts_; ++t) {
+      score->add_token_texts(tokenizer.TokenName(sequence.token_ids[t]));
+    }
+    for (int t = first; t < counts.computed && num_candidates_ > 0; ++t) {
+      calls::WriteCandidates(sequence.candidates + static_cast<size_t>(t) * num_candidates_,
+                             num_candidates_, tokenizer, score->add_candidates());
+    }
     if (return_states_) {
       score->set_state(model().state_codec().Encode(sequence.end, sequence.end_memo));
     }
@@ -144,15 +137,10 @@ Task Score() {
       "log_prob", [](const v1::Score& score) { return score.log_prob(); })};
   tensors.parameters = {{"unknown"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ScoreRequest>;
-  Task task = TaskOf<ScoreCall>(calls::MethodId::kScore, {models::Task::kLanguageModel},
-                                std::move(tensors));
+  Task task = TaskOf<ScoreCall>(calls::MethodId::kScore, std::move(tensors));
   task.add_runners = [](batching::TaskRunners* row) {
     row->keeps_states = true;
-    row->make_batch_runner = [](const models::Model& model,
-                                const batching::RunnerPlace& place) -> BatchRunnerOr {
-      return ScoreBatchRunner::Create(model.program(), *model.As<models::LanguageModel>(),
-                                      place.limits, place.arena, place.prefixes);
-    };
+    row->make_batch_runner = MakeScoreRunner;
   };
   return task;
 }

@@ -1,11 +1,11 @@
-// StackBatchRunner: runs batches on a compiled stack. It packs the sequences into buffers that it
-// allocated once, and owns the workspace of its worker.
+// StackTask: a sequence that a stack of layers computes, of a classifier or an encoder.
+// StackBatchRunner: runs batches of them. It packs the sequences into buffers that it allocated
+// once, and owns the workspace of its worker.
 #ifndef SRU_SERVER_TASKS_STACKS_STACK_BATCH_RUNNER_H_
 #define SRU_SERVER_TASKS_STACKS_STACK_BATCH_RUNNER_H_
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,10 +19,17 @@
 #include "server/batching/batch_runner.h"
 #include "server/batching/engine.h"
 #include "server/batching/warm_up.h"
+#include "server/calls/messages/token_task.h"
 #include "server/tasks/programs/packed_rows.h"
-#include "server/tasks/stacks/stack_task.h"
 
 namespace sru::server::tasks {
+
+struct StackTask : calls::TokenTask {
+  // [layers][output_size]: the state that the sequence continues from; null = it begins here. For a
+  // unidirectional model; the state after it goes to output.final_state.
+  const float* initial_state = nullptr;
+  kernels::SequenceOutput output;
+};
 
 class StackBatchRunner : public batching::BatchRunner {
  public:
@@ -31,9 +38,7 @@ class StackBatchRunner : public batching::BatchRunner {
       const kernels::Executable& executable, const kernels::StackSpec& spec,
       const kernels::WorkspaceLimits& limits) {
     std::unique_ptr<kernels::Workspace> workspace;
-    if (kernels::Status status = executable.CreateWorkspace(limits, &workspace); !status.ok()) {
-      return models::ToAbslStatus(status);
-    }
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(executable.CreateWorkspace(limits, &workspace)));
     return std::unique_ptr<StackBatchRunner>(
         new StackBatchRunner(executable, spec, limits, std::move(workspace)));
   }

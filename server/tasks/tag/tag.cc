@@ -1,21 +1,133 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "kernels/program.h"
 #include "models/tagger.h"
 #include "server/batching/engine.h"
+#include "server/batching/warm_up.h"
 #include "server/calls/kinds/quick_refusal.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
-#include "server/tasks/tag/tag_batch_runner.h"
+#include "server/tasks/programs/packed_rows.h"
+#include "server/tasks/programs/program_run.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
+
+// A sequence of which a tagger finds the labels of each token.
+struct TagTask : calls::TokenTask {
+  // [num_tokens][num_labels]: the most probable labels of each token, the best first; a candidate's
+  // id is the label's index. The caller's, valid until the request's `done` is called.
+  kernels::Candidate* labels = nullptr;
+  int num_labels = 1;  // 1 to models::Tagger::max_labels
+};
+
+// Runs batches of TagTasks on a tagger, which must outlive the runner. It packs them into buffers
+// that it allocated once, and owns the workspace of its worker.
+class TagRunner final : public ProgramRunner<batching::BatchRunner> {
+ public:
+  TagRunner(ProgramRun run, const models::Model& model, const kernels::WorkspaceLimits& limits)
+      : ProgramRunner(std::move(run), limits),
+        tagger_(*model.As<models::Tagger>()),
+        feature_size_(model.takes_features() ? model.spec().input_size : 0),
+        tokens_(limits.max_tokens, limits.max_sequences),
+        features_(limits.max_tokens * feature_size_),
+        counts_(limits.max_tokens),
+        labels_(
+            new kernels::Candidate[static_cast<size_t>(limits.max_tokens) * tagger_.max_labels]) {}
+
+  absl::Status Run(const SequenceTasks& sequences) override {
+    SRU_RETURN_UNLESS_OK(Pack(sequences));
+    run_.axis(tagger_.tokens) = tokens_.axis();
+    if (takes_features()) {
+      run_.input(tagger_.features).values = features_.data();
+    } else {
+      run_.input(tagger_.ids).ids = tokens_.ids.data();
+    }
+    run_.input(tagger_.counts).ids = counts_.data();
+    run_.output(tagger_.labels).candidates = labels_.get();
+    SRU_RETURN_UNLESS_OK(run_.Run());
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const TagTask& task = TagTaskOf(sequences[i]);
+      for (int t = 0; t < task.num_tokens; ++t) {
+        std::copy_n(
+            labels_.get() + static_cast<size_t>(tokens_.offsets[i] + t) * tagger_.max_labels,
+            task.num_labels, task.labels + static_cast<size_t>(t) * task.num_labels);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static const TagTask& TagTaskOf(const batching::SequenceTask* sequence) {
+    return *static_cast<const TagTask*>(sequence);
+  }
+
+  absl::Status Pack(const SequenceTasks& sequences) {
+    tokens_.Clear();
+    for (const batching::SequenceTask* sequence : sequences) {
+      const TagTask& task = TagTaskOf(sequence);
+      const size_t ids = takes_features() ? 0 : task.num_tokens;
+      const size_t values = task.num_tokens * feature_size_;
+      if (task.token_ids.size() != ids || task.features.size() != values) {
+        return InvalidArgument("expected ", ids, " token_ids and ", values,
+                               " values of features, found ", task.token_ids.size(), " and ",
+                               task.features.size());
+      }
+      SRU_RETURN_UNLESS_OK(tokens_.CheckRoom(task.num_tokens));
+      const int row =
+          tokens_.Add(takes_features() ? nullptr : task.token_ids.data(), task.num_tokens);
+      std::copy(task.features.begin(), task.features.end(),
+                features_.begin() + row * feature_size_);
+      std::fill_n(counts_.begin() + row, task.num_tokens, task.num_labels);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunWarmUpBatch(int num_tokens) override {
+    const int num_sequences = batching::WarmUpSequences(num_tokens, limits_.max_sequences);
+    std::vector<kernels::Candidate> labels(num_tokens);
+    std::vector<TagTask> tasks(num_sequences);
+    SequenceTasks sequences;
+    for (int i = 0; i < num_sequences; ++i) {
+      TagTask& task = tasks[i];
+      task.num_tokens = batching::EqualPart(num_tokens, num_sequences, i);
+      if (!takes_features()) task.token_ids.assign(task.num_tokens, 0);
+      task.features.assign(task.num_tokens * feature_size_, 0.0f);
+      task.labels = labels.data();
+      sequences.push_back(&task);
+    }
+    return Run(sequences);
+  }
+
+  bool takes_features() const { return feature_size_ > 0; }
+
+  const models::Tagger& tagger_;
+  const size_t feature_size_;  // values of a token in features_; 0: the model takes ids
+  PackedRows tokens_;
+  std::vector<float> features_;  // [max_tokens][feature_size_]
+  std::vector<int32_t> counts_;  // of labels, by token
+  // [max_tokens][max_labels]; not initialized, so that what no token asks for costs nothing.
+  const std::unique_ptr<kernels::Candidate[]> labels_;
+};
+
+absl::StatusOr<std::unique_ptr<batching::BatchRunner>> MakeTagRunner(
+    const models::Model& model, const batching::RunnerPlace& place) {
+  const models::Tagger& tagger = *model.As<models::Tagger>();
+  kernels::ProgramLimits axes;
+  axes.axes.resize(tagger.program.axes.size());
+  axes.axes[tagger.tokens] = {place.limits.max_tokens, place.limits.max_sequences};
+  SRU_ASSIGN_OR_RETURN(ProgramRun run, ProgramRun::Create(model.program(), tagger.program,
+                                                          std::move(axes), place.limits));
+  return std::make_unique<TagRunner>(std::move(run), model, place.limits);
+}
 
 class TagCall final : public calls::SequenceCall<v1::TagRequest, v1::TagResponse, TagTask> {
  public:
@@ -132,14 +244,9 @@ Task Tag() {
                      open_inference::LengthsOutput<v1::Tagging>()};
   tensors.parameters = {"truncate", "unknown"};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TagRequest>;
-  Task task = TaskOf<TagCall>(calls::MethodId::kTag, {models::Task::kTagger}, std::move(tensors));
+  Task task = TaskOf<TagCall>(calls::MethodId::kTag, std::move(tensors));
   task.refuse = calls::RefuseQuickly<v1::TagRequest>;
-  task.add_runners = [](batching::TaskRunners* row) {
-    row->make_batch_runner = [](const models::Model& model,
-                                const batching::RunnerPlace& place) -> BatchRunnerOr {
-      return TagBatchRunner::Create(model, place.limits);
-    };
-  };
+  task.add_runners = [](batching::TaskRunners* row) { row->make_batch_runner = MakeTagRunner; };
   return task;
 }
 

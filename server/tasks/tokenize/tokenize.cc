@@ -3,14 +3,13 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/decoding/decoding_memo.h"
 #include "models/decoding/generated_text.h"
-#include "server/calls/bounds/request_errors.h"
+#include "server/calls/bounds/request_limits.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/tasks/tasks.h"
 
@@ -33,8 +32,6 @@ class VocabularyCall : public calls::TaskCall<Request, Response, calls::TokenTas
         "model: '", model.name(), "' has no vocabulary, ", info.name, " needs ", info.needs));
   }
 
-  size_t OutputSize(int /*num_tokens*/) const override { return 0; }
-  void SetOutput(size_t /*index*/, float* /*values*/, calls::TokenTask* /*task*/) override {}
   absl::Status CheckAdmission(int64_t /*num_tokens*/, int /*num_sequences*/,
                               batching::Priority /*priority*/) override {
     return absl::OkStatus();
@@ -175,14 +172,8 @@ class DetokenizeCall final : public VocabularyCall<v1::DetokenizeRequest, v1::De
 
 }  // namespace
 
-Task Tokenize() {
-  constexpr calls::MethodId kId = calls::MethodId::kTokenize;
-  return TaskOf<TokenizeCall>(kId, calls::Describe(kId).tasks);
-}
+Task Tokenize() { return TaskOf<TokenizeCall>(calls::MethodId::kTokenize); }
 
-Task Detokenize() {
-  constexpr calls::MethodId kId = calls::MethodId::kDetokenize;
-  return TaskOf<DetokenizeCall>(kId, calls::Describe(kId).tasks);
-}
+Task Detokenize() { return TaskOf<DetokenizeCall>(calls::MethodId::kDetokenize); }
 
 }  // namespace sru::server::tasks

@@ -24,6 +24,7 @@
 #include "server/batching/engine.h"
 #include "server/tasks/tasks.h"
 #include "server/tasks/translate/translate_sequence.h"
+#include "tests/testing/engine_call.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/plain_translator.h"
 #include "tests/testing/poll.h"
@@ -107,6 +108,7 @@ class ModelTranslationsTest : public ::testing::Test {
     model_ = models::Model::Load(MakeFiles(), "m", 1, *backend_, {}).value();
     plain_ = std::make_unique<PlainTranslator>(*model_);
     options_.instances = 2 * num_devices;
+    pool_ = batching::MakePool(std::vector<int>(num_devices, 2), &clock_, &options_);
   }
   // Returns the folder of the model.
   virtual std::string MakeFiles() {
@@ -227,7 +229,7 @@ class ModelTranslationsTest : public ::testing::Test {
     ExpectNothingLeft();
   }
   void ExpectNothingLeft() {
-    EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
+    EXPECT_EQ(engine_->state_stats()->slots, 0);
     const batching::StepStats stats = steps().stats();
     EXPECT_EQ(stats.running, 0);
     EXPECT_EQ(stats.waiting, 0);
@@ -252,6 +254,7 @@ class ModelTranslationsTest : public ::testing::Test {
   std::unique_ptr<testing::FailingBackend> backend_;
   std::shared_ptr<const models::Model> model_;
   std::unique_ptr<PlainTranslator> plain_;
+  std::unique_ptr<batching::WorkerPool> pool_;
   std::unique_ptr<batching::Engine> engine_;
 };
 

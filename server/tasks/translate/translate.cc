@@ -4,14 +4,11 @@
 #include "base/status.h"
 #include "models/decoding/decoding_memo.h"
 #include "models/decoding/generated_text.h"
-#include "models/translator.h"
-#include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/tasks.h"
 #include "server/tasks/translate/translate_parser.h"
 #include "server/tasks/translate/translate_sequence.h"
-#include "server/tasks/translate/translate_stepper.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -69,9 +66,6 @@ class TranslateCall final
     }
     return parsed;
   }
-
-  size_t OutputSize(int /*num_tokens*/) const override { return 0; }
-  void SetOutput(size_t /*index*/, float* /*values*/, TranslateTask* /*task*/) override {}
 
   int64_t AnswerBytes(size_t index, int num_tokens) const override {
     if (num_tokens == 0) return kSentenceBytes;
@@ -209,15 +203,10 @@ Task Translate() {
   tensors.parameters = {"beam_size", "max_length_factor", "max_new_tokens",
                         "truncate",  "unknown",           "word_penalty"};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TranslateRequest>;
-  Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, {models::Task::kTranslator},
-                                    std::move(tensors));
+  Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, std::move(tensors));
   task.write_sizes = WriteTranslatorSizes;
   task.add_runners = [](batching::TaskRunners* row) {
-    row->make_step_runner = [](const models::Model& model,
-                               const batching::RunnerPlace& place) -> StepRunnerOr {
-      return TranslateStepper::Create(model.program(), *model.As<models::Translator>(),
-                                      place.limits, place.arena);
-    };
+    row->make_step_runner = MakeTranslateStepper;
     row->keeps_states = true;
     row->drained = "the server is shutting down; send the request to another replica";
     row->result_at_end = true;

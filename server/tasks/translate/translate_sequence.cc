@@ -96,11 +96,9 @@ void PendingTranslation::Answer() {
 absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
                                                 batching::StepService& service,
                                                 TranslateRequest&& request) {
-  const batching::Priority priority = request.priority;
-  const absl::Time deadline = request.deadline;
-  const batching::FlowHandle flow = request.flow;
-  const absl::Span<TranslateTask> tasks = request.sentences;
   const auto call = std::make_shared<PendingTranslation>(std::move(request), &service);
+  const TranslateRequest& pending = call->request();
+  const absl::Span<TranslateTask> tasks = pending.sentences;
   std::vector<batching::SequenceRequest> sentences;
   sentences.reserve(tasks.size());
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -108,15 +106,15 @@ absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
     if (task.token_ids.empty()) continue;
     batching::SequenceRequest& sentence = sentences.emplace_back();
     sentence.sequence = std::make_unique<TranslateSequence>(call, i, model);
-    sentence.priority = priority;
-    sentence.deadline = deadline;
-    sentence.flow = flow;
+    sentence.priority = pending.priority;
+    sentence.deadline = pending.deadline;
+    sentence.flow = pending.flow;
     sentence.least_steps = task.search.max_length - static_cast<int>(task.prefix.size());
     sentence.branches = task.search.beam_size;
   }
   if (sentences.empty()) {
-    absl::Status status = service.CheckAdmission(0, 0, priority, deadline, flow.get());
-    if (!status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(
+        service.CheckAdmission(0, 0, pending.priority, pending.deadline, pending.flow.get()));
     call->Answer();
     return call;
   }
@@ -130,7 +128,7 @@ absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
 TranslateSequence::TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index,
                                      const models::Model& model)
     : call_(std::move(call)),
-      task_(call_->task(index)),
+      task_(call_->request().sentences[index]),
       config_(model.config().translator),
       model_(*model.As<models::Translator>()),
       num_candidates_(std::min(task_.search.beam_size, model_.max_candidates)) {

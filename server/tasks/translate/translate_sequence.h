@@ -1,5 +1,9 @@
 // TranslateSequence: one sentence of a call, as a sequence of steps.
 //
+// A step of a worker takes sentences of many calls (batching/steps/sequence_scheduler.h has the
+// rules); a sentence that is finished leaves at once. The same sentence gives the same hypotheses
+// whatever else runs.
+//
 //   1. Its source is encoded in one step, on a slot of the arena.
 //   2. BOS and the prefix are fed, and predict the first token. Where the model has a list of words
 //      for each sentence, it has been made by then.
@@ -22,6 +26,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -31,17 +36,59 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/mutex.h"
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
 #include "models/decoding/beam_search.h"
+#include "models/decoding/search_options.h"
 #include "models/model.h"
 #include "models/translator.h"
+#include "server/batching/engine.h"
+#include "server/batching/queue/batcher.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/batching/steps/step_service.h"
-#include "server/tasks/translate/translate_task.h"
+#include "server/calls/messages/token_task.h"
 
 namespace sru::server::tasks {
+
+// A translation that was found.
+struct TranslatedHypothesis {
+  std::vector<int32_t> tokens;  // without BOS and EOS
+  bool finished = false;        // it ended with EOS
+  double log_prob = 0;
+  double score = 0;
+  std::vector<float> alignment;  // [tokens][source], if asked for
+  std::vector<float> log_probs;  // of the tokens, and of EOS if it came
+};
+
+// Valid: fields are in range, and token ids in the vocabulary.
+struct TranslateTask
+    : calls::TokenTask {  // without tokens it is not run, and its translation is empty
+  models::SearchOptions search;
+  // What its translation begins with; shorter than search.max_length.
+  std::vector<int32_t> prefix;
+  bool alignment = false;
+  // The best first. Written until the call's `done`, and empty unless that gets OK.
+  std::vector<TranslatedHypothesis> hypotheses;
+  // How many steps its search has made, whatever comes of it. Written until `done`.
+  int64_t steps = 0;
+};
+
+struct TranslateRequest {
+  absl::Span<TranslateTask> sentences;  // at least one; the caller's until `done`
+  batching::Priority priority = batching::Priority::kNormal;
+  batching::FlowHandle flow;  // of the caller
+  absl::Time deadline = absl::InfiniteFuture();
+  // Called after each of its steps, one at a time; may be null.
+  std::function<void(const batching::StepTimes&)> on_step;
+  // Called exactly once if the request is accepted, from a worker's thread or from
+  // SubmitTranslate(), Cancel() or Drain(), with no lock held. One sentence's error
+  // (step_service.h) is that of the call, whose other sentences are given up. The times: until a
+  // sentence was in a step first, and of all steps that a sentence was part of, each counted once.
+  // Does not throw.
+  std::function<void(const absl::Status&, const batching::RequestTimes&)> done;
+};
 
 class PendingTranslation {
  public:
@@ -51,7 +98,7 @@ class PendingTranslation {
     times_.queue = absl::InfiniteDuration();
   }
 
-  TranslateTask& task(size_t index) const { return request_.sentences[index]; }
+  const TranslateRequest& request() const { return request_; }  // until the call is answered
 
   // `left` sentences are about to be submitted.
   void Expect(size_t left);
@@ -204,6 +251,11 @@ class TranslateSequence : public batching::StepSequence {
   int steps_ = 0;
   int most_steps_ = 0;  // before a Rewind(); they were computed, whatever becomes of the sentence
 };
+
+// The runner of steps of TranslateSequences. `model`, a translator, must outlive the runner. The
+// place's arena is shared with the other runners of its device.
+absl::StatusOr<std::unique_ptr<batching::StepRunner>> MakeTranslateStepper(
+    const models::Model& model, const batching::RunnerPlace& place);
 
 }  // namespace sru::server::tasks
 
