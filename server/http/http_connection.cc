@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/beast/http/status.hpp>
+#include <exception>
 #include <functional>
 #include <utility>
 
@@ -71,13 +72,13 @@ class HttpConnection::Request final : public calls::HttpExchange, private transp
   // The answer has left.
   void End() {
     owner_.CountRequests(-1);
-    handler_->OnDone();
+    if (handler_ != nullptr) handler_->OnDone();  // else there was no memory to make it
     delete this;
   }
   // The connection is closed, or has answered by itself.
   void Abandon() {
     connection_ = nullptr;
-    if (ends_) return End();
+    if (ends_ || handler_ == nullptr) return End();
     is_cancelled_.store(true, std::memory_order_release);
     handler_->OnCancel();
     if (std::exchange(awaits_body_, false)) {
@@ -247,7 +248,11 @@ void HttpConnection::Process() {
   processing_ = true;
   answered_ = false;
   absl::string_view in = in_;
-  while (!closed_ && !answered_ && Step(&in)) {
+  try {
+    while (!closed_ && !answered_ && Step(&in)) {
+    }
+  } catch (const std::exception&) {  // there is no memory
+    Close(CloseCause::kPeer, /*reset=*/true);
   }
   processing_ = false;
   if (closed_) return;
