@@ -571,12 +571,18 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
   }
   Answer(std::move(answers));
   if (!status.ok() || batch->num_tokens == 0) return;
-  // The worker is busy for longer than the forward pass: it also packs and answers.
-  MutexLock lock(&mutex_);
-  const absl::Duration busy = std::max(compute, clock_->Now() - batch->start);
-  admission_.speed().AddBatch(batch->num_tokens, absl::ToDoubleSeconds(busy),
-                              absl::ToDoubleSeconds(batch->waited),
-                              absl::ToDoubleSeconds(batch->interrupted));
+  bool is_ready_sooner = false;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time ready = ReadyAt();
+    // The worker is busy for longer than the forward pass: it also packs and answers.
+    const absl::Duration busy = std::max(compute, clock_->Now() - batch->start);
+    admission_.speed().AddBatch(batch->num_tokens, absl::ToDoubleSeconds(busy),
+                                absl::ToDoubleSeconds(batch->waited),
+                                absl::ToDoubleSeconds(batch->interrupted));
+    is_ready_sooner = ReadyAt() < ready;
+  }
+  if (is_ready_sooner) on_work_();  // workers sleep until the time that they were told
 }
 
 void Batcher::SetNumWorkers(int num_workers) {

@@ -769,6 +769,23 @@ TEST_F(BatcherTest, NeitherADeadlineNorADrainIsLostToTheDelay) {
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(3));
 }
 
+// A worker sleeps until the time that Next() has said.
+TEST_F(BatcherTest, WorkersHearThatABatchIsReadySooner) {
+  options_.max_queue_delay = Ms(100);
+  Start();
+  int told = 0;
+  batcher_->OnWork([&told] { ++told; }, [] { return false; });
+  Accept(1, {10});
+  clock_.Advance(Ms(100));
+  ASSERT_TRUE(puppet_->Take());
+  Accept(2, {10}, Priority::kNormal, Ms(50));
+  told = 0;
+  const absl::Time before = batcher_->Next(clock_.Now()).at;
+  puppet_->Finish(absl::OkStatus(), Ms(20));  // 10 tokens take 20 ms
+  EXPECT_LT(batcher_->Next(clock_.Now()).at, before);
+  EXPECT_EQ(told, 1);
+}
+
 // Abort, statistics, destruction ----------------------------------------------------------------
 
 TEST_F(BatcherTest, AbortAnswersWhatWaitsAndLetsTheRestRun) {
