@@ -1,5 +1,5 @@
-// What the command lines of sru_client and sru_bench share: subcommands, the flags of TLS, names of
-// the wire's enums as a user types and reads them, and errors that say what to do next.
+// The command line of sru_client and sru_bench: subcommands, the flags of TLS, names of the wire's
+// enums as a user types and reads them, and errors that say what to do next.
 #ifndef SRU_CLIENT_COMMAND_LINE_H_
 #define SRU_CLIENT_COMMAND_LINE_H_
 

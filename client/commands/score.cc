@@ -116,7 +116,7 @@ Figures Print(const ScoreFlags& flags, const ScoreRunner::Text& text, Printer* p
   if (printer->json()) {
     Json json = text.ToJson();
     figures.WriteTo(&json);
-    // What was asked for is there, too, if it is empty: a text may have one token.
+    // A list that was asked for stays though it is empty: a text may have one token.
     if (!flags.per_token) EraseEmpty({"token_log_probs", "token_texts"}, &json);
     if (flags.top_candidates == 0) EraseEmpty({"candidates"}, &json);
     printer->Object(json);

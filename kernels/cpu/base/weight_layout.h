@@ -34,7 +34,8 @@ void PackGateWeights(const LayerSpec& layer, const RowLayout& rows, int directio
                      int size, AlignedBuffer* packed);
 // v_f, v_r, b_f, b_r of one direction, each [padded hidden].
 AlignedBuffer PackGateConstants(const LayerSpec& layer, int direction);
-// Of `size` dimensions of the direction of `constants`, which is borrowed, from `first` on.
+// The scan's parameters for the dimensions [first, first + size) of one direction. They point into
+// `constants`, which holds that direction's and must outlive them.
 ScanParameters ScanParametersOf(const LayerSpec& layer, const AlignedBuffer& constants, int first,
                                 int size);
 

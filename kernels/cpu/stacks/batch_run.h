@@ -68,11 +68,12 @@ class CpuWorkspace : public StackWorkspace {
     token_rows.resize(limits.max_sequences);
   }
 
-  // What one thread needs.
+  // The memory of one thread.
   struct Scratch {
     RunArray<float> u;  // one chunk of one part
     RunArray<float> c;  // state of the sequence that is being scanned
-    // Of the parts' products. Layers share them: what a runner has for each number of rows adds up.
+    // One runner for all products of a shape: layers share it, since the memory that a runner keeps
+    // for each number of rows adds up.
     std::unordered_map<const ProductShape*, ProductRunner> runners;
   };
 

@@ -86,7 +86,7 @@ struct PackedStack {
   Classifier classifier;
 };
 
-// What precedes the products of a layer: layer norm and the low-rank projection. Made once per
+// Computes the input of a layer's products: layer norm and the low-rank projection. Made once per
 // worker and layer. Not thread-safe.
 class ProductInput {
  public:

@@ -15,7 +15,7 @@ namespace {
 // states that it reads and writes.
 class ProgramRun {
  public:
-  // Of a valid batch. All must outlive the object.
+  // `batch` must be valid. The arguments must outlive the run.
   ProgramRun(const PackedProgram& packed, const ProgramBatch& batch, const OutputBatch* outputs,
              CudaProgramWorkspace& workspace)
       : packed_(packed),
@@ -232,7 +232,7 @@ class ProgramRun {
       const int count = RowOf(input.type).of_sequences ? sequences_[input.axis] : rows_[input.axis];
       const void* const from = batch_.inputs[i].Data(input.type);
       const size_t bytes = count * input.item_bytes();
-      // What is not given is not needed.
+      // Callers leave out inputs that the program does not read.
       if (from != nullptr && bytes > 0)
         std::memcpy(Host<char>(part, part.layout.inputs[i]), from, bytes);
     }

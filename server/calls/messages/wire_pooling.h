@@ -2,12 +2,12 @@
 #ifndef SRU_SERVER_CALLS_MESSAGES_WIRE_POOLING_H_
 #define SRU_SERVER_CALLS_MESSAGES_WIRE_POOLING_H_
 
+#include <algorithm>
+#include <array>
 #include <optional>
-#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "kernels/stack_spec.h"
 #include "sru/v1/inference.pb.h"
 
@@ -26,11 +26,14 @@ static_assert(static_cast<size_t>(v1::Pooling_MAX) == kernels::kAllPoolings.size
 
 // Nothing for POOLING_DEFAULT and for a number that the wire does not know.
 inline std::optional<kernels::Pooling> FromProto(v1::Pooling pooling) {
-  const std::string name =
-      absl::AsciiStrToLower(absl::StripPrefix(v1::Pooling_Name(pooling), "POOLING_"));
-  kernels::Pooling found = kernels::Pooling::kNone;
-  if (!kernels::ParsePooling(name, &found)) return std::nullopt;
-  return found;
+  static const auto wire = [] {
+    std::array<v1::Pooling, kernels::kAllPoolings.size()> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = ToProto(kernels::kAllPoolings[i]);
+    return all;
+  }();
+  const auto found = std::find(wire.begin(), wire.end(), pooling);
+  if (found == wire.end()) return std::nullopt;
+  return kernels::kAllPoolings[found - wire.begin()];
 }
 
 }  // namespace sru::server::calls
