@@ -369,8 +369,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     http::MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
     pages.probes = probes_;
-    pages.call = [this](const std::shared_ptr<http::HttpCall>& call) {
-      return AnswerPageCall(call);
+    pages.call = [this](calls::HttpExchange* exchange, const http::PageRequest& request) {
+      return StartPageCall(exchange, request);
     };
     pages.other = [this](const http::PageRequest& request) { return status_page_.Handle(request); };
     SRU_ASSIGN_OR_RETURN(metrics_server_, http::MetricsServer::Start(options_.http.metrics_listen,
@@ -379,20 +379,22 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  // A call of the status page's boxes; false if the path is none of theirs.
-  bool AnswerPageCall(const std::shared_ptr<http::HttpCall>& call) {
-    const std::string& path = call->request().path;
-    if (!absl::c_linear_search(kTextBoxPaths, path) && !absl::StartsWith(path, "/v1/")) {
-      return false;
+  // A call of the status page's boxes; null if the path is none of theirs.
+  std::shared_ptr<http::HttpCall> StartPageCall(calls::HttpExchange* exchange,
+                                                const http::PageRequest& request) {
+    if (!absl::c_linear_search(kTextBoxPaths, request.path) &&
+        !absl::StartsWith(request.path, "/v1/")) {
+      return nullptr;
     }
     if (rest::Gateway* const gateway = serving_page_gateway_) {
-      gateway->Handle(call);
-    } else {
-      call->Reply(rest::ErrorResponse(
-          rest::ErrorForm::kV1,
-          absl::UnavailableError("the server is still loading its models; try again soon")));
+      return gateway->Start(exchange, request);
     }
-    return true;
+    return std::make_shared<http::PageCall>(
+        exchange, request, [](const std::shared_ptr<http::HttpCall>& call) {
+          call->Reply(rest::ErrorResponse(
+              rest::ErrorForm::kV1,
+              absl::UnavailableError("the server is still loading its models; try again soon")));
+        });
   }
 
   absl::Status LoadModels() {
@@ -689,6 +691,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     }
     gateway.only.insert(gateway.only.end(), std::begin(kTextBoxPaths), std::end(kTextBoxPaths));
     gateway.max_body_bytes = http::HttpServer::Limits().max_body_bytes;
+    gateway.reads_all_aside = true;  // the loop of that port answers probes
     gateway.max_calls = kPageCalls;
     gateway.max_timeout = kPageTimeout;
     gateway.authenticate =
@@ -724,16 +727,17 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     options.on_not_taken = [this](absl::string_view path, const std::string& peer) {
       access_log_.OnAnswerNotTaken(path, peer, options_.memory.send_timeout);
     };
-    options.check_headers = [this](http::PageRequest* request) {
-      const bool is_probe = http::IsProbe(*request);
-      if (is_probe) request->max_body = 0;
-      return is_probe ? nullptr : gateway_->CheckHeaders(request);
+    options.start = [this](calls::HttpExchange* exchange,
+                           http::PageRequest request) -> std::shared_ptr<http::HttpCall> {
+      if (!http::IsProbe(request)) return gateway_->Start(exchange, std::move(request));
+      return std::make_shared<http::PageCall>(
+          exchange, std::move(request),
+          [this](const std::shared_ptr<http::HttpCall>& call) {
+            call->Reply(http::AnswerProbe(call->request(), probes_));
+          },
+          /*max_body=*/0);
     };
-    const http::HttpServer::Handler handler = [this](const std::shared_ptr<http::HttpCall>& call) {
-      if (!http::IsProbe(call->request())) return gateway_->Handle(call);
-      call->Reply(http::AnswerProbe(call->request(), probes_));
-    };
-    call_server_ = std::make_unique<http::HttpServer>(std::move(options), handler);
+    call_server_ = std::make_unique<http::HttpServer>(std::move(options));
     serving_call_server_ = call_server_.get();
   }
 

@@ -23,7 +23,7 @@
 #include "server/door/memory_count.h"
 #include "server/door/native_door.h"
 #include "server/door/session.h"
-#include "server/http/exchange_call.h"
+#include "server/http/http_call.h"
 #include "server/http/http_connection.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/connection_table.h"
@@ -108,39 +108,22 @@ class BodyTable {
 
 // The connections on all loops share this.
 struct HttpServer::Shared {
-  Shared(HttpServer::Options given, HttpServer::Handler given_handler)
-      : options(std::move(given)),
-        handler(std::move(given_handler)),
-        bodies(options.limits.max_total_body_bytes) {
-    exchange_hooks.check_headers = options.check_headers;
-    exchange_hooks.handle = [this](const std::shared_ptr<HttpCall>& call) { Handle(call); };
-    exchange_hooks.on_answer = [this](int status) { OnAnswer(status); };
-  }
+  explicit Shared(HttpServer::Options given)
+      : options(std::move(given)), bodies(options.limits.max_total_body_bytes) {}
 
-  void Handle(const std::shared_ptr<HttpCall>& call) const {
-    try {
-      handler(call);
-    } catch (const std::bad_alloc&) {
-      call->Reply(TextResponse(503, "no memory to answer; try again\n"));
-    } catch (const std::exception& error) {
-      call->Reply(TextResponse(500, absl::StrCat(error.what(), "\n")));
-    }
-  }
-  // Counts an answer.
-  void OnAnswer(int status) {
-    const auto digit = static_cast<size_t>(status / 100);
-    if (digit < answers.size()) answers[digit].fetch_add(1, std::memory_order_relaxed);
+  calls::HttpHandler* Answer(calls::HttpExchange* exchange) {
+    const std::shared_ptr<HttpCall> call = options.start(exchange, RequestOf(*exchange));
+    call->Begin(&answers);
+    return call.get();
   }
 
   const HttpServer::Options options;
-  const HttpServer::Handler handler;
   BodyTable bodies;
   std::atomic<bool> draining{false};
-  std::array<std::atomic<int64_t>, 6> answers{};
+  AnswerCounts answers{};
   std::atomic<int64_t> not_taken{0};
   std::atomic<int64_t> connections{0};
   std::atomic<int64_t> requests{0};  // over HTTP/1.1
-  ExchangeHooks exchange_hooks;
 };
 
 // What the connections on one loop share.
@@ -164,10 +147,10 @@ class HttpServer::Shelf final : private HttpConnection::Owner {
   transport::TimerSet& timers() override { return loop_.timers(); }
   bool draining() const override { return shared_.draining; }
   calls::HttpHandler* Start(calls::HttpExchange* exchange) override {
-    return StartExchangeCall(exchange, shared_.exchange_hooks);
+    return shared_.Answer(exchange);
   }
   void CountRequests(int change) override { shared_.requests.fetch_add(change); }
-  void OnAnswer(int status) override { shared_.OnAnswer(status); }
+  void OnAnswer(int status) override { CountAnswer(status, &shared_.answers); }
   void OnNotTaken(absl::string_view path, const std::string& peer) override {
     shared_.not_taken.fetch_add(1, std::memory_order_relaxed);
     if (shared_.options.on_not_taken != nullptr) shared_.options.on_not_taken(path, peer);
@@ -197,8 +180,8 @@ struct HttpServer::Port {
   std::unique_ptr<door::NativeDoor> door;
 };
 
-HttpServer::HttpServer(Options options, Handler handler)
-    : shared_(std::make_unique<Shared>(std::move(options), std::move(handler))),
+HttpServer::HttpServer(Options options)
+    : shared_(std::make_unique<Shared>(std::move(options))),
       own_loops_(shared_->options.loops == nullptr ? std::make_unique<LoopSet>(1, 0) : nullptr),
       loops_(own_loops_ == nullptr ? *shared_->options.loops : *own_loops_) {
   for (const auto& loop : loops_.loops()) {
@@ -210,8 +193,8 @@ HttpServer::~HttpServer() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(absl::string_view flag,
                                                               const ListenAddress& address,
-                                                              Options options, Handler handler) {
-  auto server = std::make_unique<HttpServer>(std::move(options), std::move(handler));
+                                                              Options options) {
+  auto server = std::make_unique<HttpServer>(std::move(options));
   SRU_RETURN_UNLESS_OK(server->Listen(flag, address));
   return server;
 }
@@ -249,7 +232,7 @@ std::shared_ptr<door::Session> HttpServer::StartSession(door::SessionHost* host,
 }
 
 calls::HttpHandler* HttpServer::Answer(calls::HttpExchange* exchange) {
-  return StartExchangeCall(exchange, shared_->exchange_hooks);
+  return shared_->Answer(exchange);
 }
 
 void HttpServer::BeginDrain() { shared_->draining = true; }

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "server/base/listen_address.h"
 #include "server/calls/http_exchange.h"
+#include "server/http/http_call.h"
 #include "server/http/page_message.h"
 #include "server/transport/loop.h"
 
@@ -35,29 +36,6 @@ struct PeerInfo;
 }  // namespace sru::server::door
 
 namespace sru::server::http {
-
-// A request that waits for its answer.
-class HttpCall {
- public:
-  virtual ~HttpCall() = default;
-  virtual const PageRequest& request() const = 0;
-  // True when the connection is gone, so that nobody would get the answer.
-  virtual bool gone() const = 0;
-  // `on_gone` runs once, on one of the server's threads, when the connection is gone before its
-  // answer has been written; at once if it is gone already. It must return at once. Call this at
-  // most once.
-  virtual void OnGone(std::function<void()> on_gone) = 0;
-  // Sends the answer. May be called from any thread, at most once.
-  // Without it, the connection is closed when the server stops or has to make room. Several calls
-  // may share an answer.
-  virtual void Reply(std::shared_ptr<const PageResponse> response) = 0;
-  void Reply(PageResponse response) {
-    Reply(std::make_shared<const PageResponse>(std::move(response)));
-  }
-  // Sends the status and the headers of `head`, and as the body what is written to the stream until
-  // that is destroyed. May be called from any thread, at most once and instead of Reply().
-  virtual std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) = 0;
-};
 
 class HttpServer final {
  public:
@@ -91,10 +69,10 @@ class HttpServer final {
     // client that closes its side of the connection gets the answer to its last request. One that
     // had not announced that this is the last is gone if the answer takes long, or comes in parts.
     bool keep_alive = false;
-    // Called when the headers of a request have arrived, before its body is read. If it returns an
-    // answer, that is sent, and the handler does not see the request; otherwise it may set the
-    // request's `admission`. Must return at once. May be null.
-    std::function<std::shared_ptr<const PageResponse>(PageRequest* request)> check_headers;
+    // Makes the call of a request whose head has arrived, on one of the loops, and so must return
+    // at once.
+    std::function<std::shared_ptr<HttpCall>(calls::HttpExchange* exchange, PageRequest request)>
+        start;
     // The answer to what is no request; null: a line of text.
     std::function<PageResponse(int status, const std::string& text)> make_error;
     // As door::DoorOptions, of a port of its own. May be null.
@@ -110,18 +88,13 @@ class HttpServer final {
     int64_t not_taken = 0;             // answers so far that were not taken in time
   };
 
-  // Called on one of the loops, so it must return at once. By then the body has been read,
-  // or the reason why it cannot be read is known. An exception is answered with 503 (memory) or
-  // 500.
-  using Handler = std::function<void(const std::shared_ptr<HttpCall>& call)>;
-
   // kUnavailable names `flag`, the address and why the server cannot listen on it. Port 0 lets the
   // system choose.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(absl::string_view flag,
                                                            const ListenAddress& address,
-                                                           Options options, Handler handler);
+                                                           Options options);
   // Without a port of its own: other doors give it connections and requests.
-  HttpServer(Options options, Handler handler);
+  explicit HttpServer(Options options);
   // Like Stop().
   ~HttpServer();
 

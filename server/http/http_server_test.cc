@@ -23,6 +23,7 @@
 #include "server/base/turn_work.h"
 #include "server/door/native_door.h"
 #include "server/transport/file_limit.h"
+#include "tests/testing/function_call.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
 
@@ -55,19 +56,22 @@ class HttpServerTest : public ::testing::Test {
   HttpServerTest() {
     options_.keep_alive = true;
     options_.loops = &loops_;
-    options_.check_headers = [](PageRequest* request) -> std::shared_ptr<const PageResponse> {
-      if (request->path != "/forbidden" && request->path != "/empty") return nullptr;
-      PageResponse response;
-      response.status = request->path == "/empty" ? 204 : 401;
-      return std::make_shared<const PageResponse>(std::move(response));
+    options_.start = [this](calls::HttpExchange* exchange, PageRequest request) {
+      return std::make_shared<::sru::testing::FunctionCall>(exchange, std::move(request),
+                                                            functions_);
     };
+    functions_.check = [](const PageRequest& request) -> HttpCall::Verdict {
+      if (request.path != "/forbidden" && request.path != "/empty") return {};
+      const int status = request.path == "/empty" ? 204 : 401;
+      return {std::make_shared<const PageResponse>(TextResponse(status, ""))};
+    };
+    functions_.handle = [this](const std::shared_ptr<HttpCall>& call) { Handle(call); };
+    functions_.on_gone = [this] { ++gone_; };
   }
   ~HttpServerTest() override { server_.reset(); }
 
   int Start() {
-    auto server =
-        HttpServer::Start("http_listen", {"127.0.0.1", 0}, options_,
-                          [this](const std::shared_ptr<HttpCall>& call) { Handle(call); });
+    auto server = HttpServer::Start("http_listen", {"127.0.0.1", 0}, options_);
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     return server_->address().port;
@@ -77,13 +81,12 @@ class HttpServerTest : public ::testing::Test {
   void Handle(const std::shared_ptr<HttpCall>& call) {
     ++handled_;
     if (call->request().path == "/hold") {
-      call->OnGone([this] { ++gone_; });
       MutexLock lock(&mutex_);
       held_.push_back(call);
       return;
     }
     PageResponse response;
-    absl::StatusOr<std::string> body = call->request().read_body();
+    absl::StatusOr<std::string> body = call->TakeBody();
     if (!body.ok()) response.status = 503;
     response.body = absl::StrCat("<", call->request().path, ":",
                                  body.ok() ? *body : body.status().ToString(), ">");
@@ -117,6 +120,7 @@ class HttpServerTest : public ::testing::Test {
 
   transport::LoopSet loops_{2, 1};
   HttpServer::Options options_;
+  ::sru::testing::FunctionCall::Functions functions_;
   Mutex mutex_;
   std::vector<std::shared_ptr<HttpCall>> held_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int> handled_{0};
@@ -274,26 +278,18 @@ TEST_F(HttpServerTest, ConnectionsAreSpreadOverTheLoops) {
 }
 
 TEST_F(HttpServerTest, AnAnswerInPartsDoesNotBeginForACallerThatIsNoLongerAccepted) {
-  std::atomic<int> status{200};
-  options_.check_headers = [&](PageRequest* request) -> std::shared_ptr<const PageResponse> {
-    const bool is_new = request->admission == nullptr;
-    EXPECT_EQ(is_new, status == 200) << "what it has found out before is there";
-    if (is_new) request->admission = std::make_shared<int>();
-    if (status == 200) return nullptr;
-    PageResponse response;
-    response.status = status;
-    return std::make_shared<const PageResponse>(std::move(response));
-  };
+  std::atomic<bool> accepted{true};
+  functions_.is_accepted = [&] { return accepted.load(); };
   const int port = Start();
-  const auto recheck = [&](int now) {
-    status = now;
+  const auto recheck = [&] {
+    accepted = false;
     server_->door().Recheck();
     for (int i = 0; i < 10; ++i) loops_.RunOnEach([](size_t /*i*/) {});  // each has looked
-    status = 200;
+    accepted = true;
   };
   SlowConnection refused(port, Get("/hold"));
   const std::shared_ptr<HttpCall> call = Held(0);
-  recheck(401);
+  recheck();
   auto stream = call->ReplyInParts(PageResponse());
   stream->AsyncWrite("part", [](bool more) { EXPECT_FALSE(more); });
   EXPECT_EQ(refused.ReadAll(), "");
@@ -302,14 +298,14 @@ TEST_F(HttpServerTest, AnAnswerInPartsDoesNotBeginForACallerThatIsNoLongerAccept
   // A whole answer is that of a request that was accepted.
   SlowConnection whole(port, Get("/hold"));
   const std::shared_ptr<HttpCall> answered = Held(1);
-  recheck(401);
+  recheck();
   answered->Reply(PageResponse());
   ReadUntil(&whole, "200 OK");
   // The body may still be on its way.
   const std::string post = Post("/hold", "ab");
   SlowConnection late(port, post.substr(0, post.size() - 1));
   ASSERT_TRUE(PollUntil([this] { return server_->stats().body_bytes == 1; }));
-  recheck(401);
+  recheck();
   late.Send("b");
   stream = Held(2)->ReplyInParts(PageResponse());
   stream->AsyncWrite("part", [](bool more) { EXPECT_FALSE(more); });
@@ -436,13 +432,13 @@ TEST_F(HttpServerTest, AHalfClosedClientGetsItsAnswers) {
 TEST_F(HttpServerTest, RefusalsOfOneConnectionLeaveRoomForOthers) {
   Mutex mutex;
   std::vector<std::string> order;
-  options_.check_headers = [&](PageRequest* request) -> std::shared_ptr<const PageResponse> {
+  functions_.check = [&](const PageRequest& request) -> HttpCall::Verdict {
     // Turns end by time: however fast the machine is, few refusals of this length fit into one.
     const absl::Time end = absl::Now() + absl::Microseconds(20);
     while (absl::Now() < end) continue;
     MutexLock lock(&mutex);
-    order.push_back(request->path);
-    return std::make_shared<const PageResponse>(TextResponse(401, "no"));
+    order.push_back(request.path);
+    return {std::make_shared<const PageResponse>(TextResponse(401, "no"))};
   };
   transport::LoopSet loop(1, 1);
   options_.loops = &loop;
@@ -471,9 +467,8 @@ TEST_F(HttpServerTest, RefusalsOfOneConnectionLeaveRoomForOthers) {
 }
 
 TEST_F(HttpServerTest, ABodyThatNobodyWantsIsNotKept) {
-  options_.check_headers = [](PageRequest* request) -> std::shared_ptr<const PageResponse> {
-    request->max_body = request->path == "/none" ? 0 : 10;
-    return nullptr;
+  functions_.check = [](const PageRequest& request) -> HttpCall::Verdict {
+    return {nullptr, nullptr, request.path == "/none" ? 0U : 10U};
   };
   const int port = Start();
   const std::string chunked = " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -574,10 +569,10 @@ class LateReply final : public TurnWork {
 };
 
 TEST_F(HttpServerTest, ItsThreadsRunWhatCallsPutOff) {
-  auto server = HttpServer::Start(
-      "http_listen", {"127.0.0.1", 0}, options_, [](const std::shared_ptr<HttpCall>& call) {
-        TurnWorkList::OfThisThread()->Add(std::make_shared<LateReply>(call));
-      });
+  functions_.handle = [](const std::shared_ptr<HttpCall>& call) {
+    TurnWorkList::OfThisThread()->Add(std::make_shared<LateReply>(call));
+  };
+  auto server = HttpServer::Start("http_listen", {"127.0.0.1", 0}, options_);
   ASSERT_TRUE(server.ok());
   SlowConnection client((*server)->address().port);
   for (int i = 0; i < 3; ++i) {

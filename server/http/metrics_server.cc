@@ -51,12 +51,11 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(pages)));
   HttpServer::Options options;
   options.limits = limits;
-  MetricsServer* const started = server.get();
+  options.start = [started = server.get()](calls::HttpExchange* exchange, PageRequest request) {
+    return started->Start(exchange, std::move(request));
+  };
   SRU_ASSIGN_OR_RETURN(server->http_,
-                       HttpServer::Start("metrics_listen", address, std::move(options),
-                                         [started](const std::shared_ptr<HttpCall>& call) {
-                                           started->Handle(call);
-                                         }));
+                       HttpServer::Start("metrics_listen", address, std::move(options)));
   return server;
 }
 
@@ -69,6 +68,15 @@ MetricsServer::~MetricsServer() {
   if (http_ != nullptr) http_->Stop();
 }
 
+std::shared_ptr<HttpCall> MetricsServer::Start(calls::HttpExchange* exchange, PageRequest request) {
+  std::shared_ptr<HttpCall> call;
+  if (pages_.call != nullptr) call = pages_.call(exchange, request);
+  if (call != nullptr) return call;
+  return std::make_shared<PageCall>(
+      exchange, std::move(request),
+      [this](const std::shared_ptr<HttpCall>& page) { Handle(page); });
+}
+
 // Runs on the thread that serves all connections. Probes are answered right here, so that they wait
 // for nothing that takes long.
 void MetricsServer::Handle(const std::shared_ptr<HttpCall>& call) {
@@ -76,7 +84,7 @@ void MetricsServer::Handle(const std::shared_ptr<HttpCall>& call) {
   if (IsProbe(request)) {
     call->Reply(AnswerProbe(request, pages_.probes));
   } else if (stopping_) {
-    if (pages_.call == nullptr || !pages_.call(call)) call->Reply(ShuttingDown());
+    call->Reply(ShuttingDown());
   } else if (request.path == "/version") {
     if (!IsRead(request)) return call->Reply(NotARead(request));
     PageResponse version;
@@ -88,8 +96,7 @@ void MetricsServer::Handle(const std::shared_ptr<HttpCall>& call) {
     QueueMetrics(call);
   } else {
     page_workers_.Post([this, call] {
-      if (call->gone() || (pages_.call != nullptr && pages_.call(call))) return;
-      call->Reply(Guarded([&] { return OtherPage(call->request()); }));
+      if (!call->gone()) call->Reply(Guarded([&] { return OtherPage(call->request()); }));
     });
   }
 }

@@ -39,9 +39,8 @@ class MetricsServer final {
   struct Pages {
     std::function<std::string()> metrics;
     Probes probes;
-    // Calls of models, answered when they have ended; false = the path is none of theirs. Must
-    // return at once. May be null.
-    std::function<bool(const std::shared_ptr<HttpCall>&)> call;
+    // Calls of models; null = the path is none of theirs. Must return at once. May be null.
+    std::function<std::shared_ptr<HttpCall>(calls::HttpExchange*, const PageRequest&)> call;
     // Every other path (status_page.h), with any method; nullopt = there is none. May be null.
     std::function<std::optional<PageResponse>(const PageRequest&)> other;
   };
@@ -59,6 +58,7 @@ class MetricsServer final {
  private:
   explicit MetricsServer(Pages pages) : pages_(std::move(pages)) {}
 
+  std::shared_ptr<HttpCall> Start(calls::HttpExchange* exchange, PageRequest request);
   void Handle(const std::shared_ptr<HttpCall>& call);
   PageResponse OtherPage(const PageRequest& request) const;
   void QueueMetrics(const std::shared_ptr<HttpCall>& call);

@@ -50,21 +50,15 @@ class MetricsServerTest : public ::testing::Test {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string("sru_ready 1\n"); };
     pages.probes.not_ready = [this] { return std::string(ready_ ? "" : "loading"); };
-    pages.other = [](const PageRequest& request) -> std::optional<PageResponse> {
-      if (request.path != "/echo") return std::nullopt;
-      PageResponse response;
-      response.headers.emplace_back("X-Seen", request.header("x-custom"));
-      absl::StatusOr<std::string> body = request.read_body();
-      response.status = body.ok() ? 200 : 400;
-      response.body = absl::StrCat(request.method, " from ", request.remote_address(), ": ",
-                                   body.ok() ? *body : body.status().ToString());
-      return response;
-    };
-    pages.call = [this](const std::shared_ptr<HttpCall>& call) {
-      if (call->request().path != "/call") return false;
-      MutexLock lock(&mutex_);
-      call_ = call;
-      return true;
+    pages.call = [this](calls::HttpExchange* exchange,
+                        const PageRequest& request) -> std::shared_ptr<HttpCall> {
+      if (request.path == "/echo") return std::make_shared<PageCall>(exchange, request, Echo);
+      if (request.path != "/call") return nullptr;
+      return std::make_shared<PageCall>(exchange, request,
+                                        [this](const std::shared_ptr<HttpCall>& call) {
+                                          MutexLock lock(&mutex_);
+                                          call_ = call;
+                                        });
     };
     pages.probes.alive = [this] { return alive_.load(); };
     auto server = MetricsServer::Start({"127.0.0.1", 0}, pages);
@@ -72,6 +66,16 @@ class MetricsServerTest : public ::testing::Test {
     if (server.ok()) server_ = *std::move(server);
   }
 
+  static void Echo(const std::shared_ptr<HttpCall>& call) {
+    const PageRequest& request = call->request();
+    PageResponse response;
+    response.headers.emplace_back("X-Seen", request.header("x-custom"));
+    const absl::StatusOr<std::string> body = call->TakeBody();
+    response.status = body.ok() ? 200 : 400;
+    response.body = absl::StrCat(request.method, " from ", request.remote_address(), ": ",
+                                 body.ok() ? *body : body.status().ToString());
+    call->Reply(std::move(response));
+  }
   HttpResponse Get(const std::string& path, const std::string& method = "GET") {
     return HttpGet(server_->address().port, path, method);
   }
@@ -98,7 +102,7 @@ TEST_F(MetricsServerTest, ACallIsAnsweredWhenItHasEnded) {
     call = call_;
     return call != nullptr;
   }));
-  EXPECT_EQ(*call->request().read_body(), "{}");
+  EXPECT_EQ(*call->TakeBody(), "{}");
   EXPECT_EQ(Get("/healthz").status, 200);
   EXPECT_EQ(Get("/echo").status, 400);
   const std::unique_ptr<PageStream> stream = call->ReplyInParts(PageResponse());
@@ -202,7 +206,7 @@ TEST_F(MetricsServerTest, ABrowserIsNotToldThatOtherSitesMayCall) {
 
 TEST_F(MetricsServerTest, ABodyThatIsNotWholeAtTheEndIsAnswered) {
   SlowConnection client(server_->address().port,
-                        "POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+                        "POST /nothing HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
                         "Content-Length: 10\r\n\r\n");
   std::string answer;
   ASSERT_TRUE(PollUntil([&] {
@@ -347,6 +351,11 @@ class BoundsTest : public ::testing::Test {
       return std::string("sru_ready 1\n");
     };
     pages_.probes.not_ready = [] { return ""; };
+    pages_.call = [](calls::HttpExchange* exchange,
+                     const PageRequest& request) -> std::shared_ptr<HttpCall> {
+      if (request.path != "/body") return nullptr;
+      return std::make_shared<PageCall>(exchange, request, AnswerBody);
+    };
     pages_.other = [this](const PageRequest& request) -> std::optional<PageResponse> {
       PageResponse response;
       if (request.path == "/hold") {
@@ -354,8 +363,6 @@ class BoundsTest : public ::testing::Test {
         EXPECT_TRUE(hold_.Wait());
       } else if (request.path == "/large") {
         response.body = std::string(16 << 20, 'x');
-      } else if (request.path == "/body") {
-        response.body = request.read_body().status().ToString();
       } else if (request.path == "/no_memory") {
         throw std::bad_alloc();
       } else {
@@ -365,6 +372,10 @@ class BoundsTest : public ::testing::Test {
     };
   }
   ~BoundsTest() override { hold_.Notify(); }
+
+  static void AnswerBody(const std::shared_ptr<HttpCall>& call) {
+    call->Reply(TextResponse(200, call->TakeBody().status().ToString()));
+  }
 
   int Start() {
     server_ = *MetricsServer::Start({"127.0.0.1", 0}, pages_, limits_);

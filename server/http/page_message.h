@@ -82,41 +82,6 @@ struct PageRequest {
   std::string peer;         // in gRPC's form: "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"
   std::string certificate;  // the name that the client's certificate gives it; "": none
   PageHeaders headers;
-  // HttpServer::Options::check_headers leaves here, for the handler, what it has found out.
-  std::shared_ptr<const void> admission;
-  // Likewise. Who calls, to tell callers apart: it is not read. Null: somebody who is not known
-  // yet.
-  const void* caller = nullptr;
-  // Likewise, in bytes. 0: a body is not read, and the handler gets an empty one.
-  size_t max_body = std::numeric_limits<size_t>::max();
-  // Makes the body, in one piece; called at most once, on any thread. kInvalidArgument: its length
-  // is not stated; kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive
-  // completely in time.
-  std::function<absl::StatusOr<std::string>()> read_body;
-  size_t body_bytes = 0;  // of what read_body() makes
-
-  // `body` is as it came, in pieces: a string that grows is copied again and again, which would
-  // hold up the loop that reads it.
-  void SetBody(absl::StatusOr<absl::Cord> body) {
-    body_bytes = body.ok() ? body->size() : 0;
-    read_body = [body = std::move(body)]() mutable -> absl::StatusOr<std::string> {
-      if (!body.ok()) return body.status();
-      return std::string(std::exchange(*body, absl::Cord()));
-    };
-  }
-
-  // A copy of all but the body, which another thread may be reading.
-  PageRequest Head() const {
-    PageRequest head;
-    head.method = method;
-    head.path = path;
-    head.query = query;
-    head.peer = peer;
-    head.certificate = certificate;
-    head.headers = headers;
-    head.admission = admission;
-    return head;
-  }
 
   // "127.0.0.1", "::1" or "unix".
   std::string remote_address() const { return AddressOfPeer(peer); }

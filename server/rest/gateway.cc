@@ -88,13 +88,6 @@ int BodyErrorStatus(const absl::Status& status) {
 
 }  // namespace
 
-// A request whose headers are right.
-struct Gateway::Admission {
-  RouteTable::Match match;
-  callers::CallerPtr caller;                          // null: nobody knows, or the token is a field
-  absl::Duration timeout = absl::InfiniteDuration();  // that the headers ask for
-};
-
 struct Gateway::State {
   explicit State(Options given)
       : options(std::move(given)),
@@ -118,9 +111,14 @@ struct Gateway::State {
     return absl::OkStatus();
   }
 
-  // `admission` has the match.
-  RestError Check(const http::PageRequest& request, Admission* admission) const {
-    const RouteTable::Match& match = admission->match;
+  // What the head of a request shows, apart from its route.
+  struct Sender {
+    callers::CallerPtr caller;                          // null: unknown, or the token is a field
+    absl::Duration timeout = absl::InfiniteDuration();  // that the headers ask for
+  };
+
+  RestError Check(const http::PageRequest& request, const RouteTable::Match& match,
+                  Sender* sender) const {
     if (closed) return {ShuttingDown()};
     SRU_RETURN_UNLESS_OK(CheckSender(request));
     if (match.route == nullptr && match.allowed.empty()) {
@@ -140,10 +138,10 @@ struct Gateway::State {
     const Route& route = *match.route;
     const bool is_open = route.is_probe && !options.auth_probes;
     if (!is_open && !TokenComesLater(request, route) && options.authenticate != nullptr) {
-      SRU_ASSIGN_OR_RETURN(admission->caller, options.authenticate(request));
+      SRU_ASSIGN_OR_RETURN(sender->caller, options.authenticate(request));
     }
     if (IsWebCall(match.errors)) {
-      SRU_ASSIGN_OR_RETURN(admission->timeout, ReadWebHeaders(match.errors, request));
+      SRU_ASSIGN_OR_RETURN(sender->timeout, ReadWebHeaders(match.errors, request));
     }
     if (!route.content_types.empty()) {
       if (absl::Status status = CheckBodyEncoding(request); !status.ok()) {
@@ -154,13 +152,14 @@ struct Gateway::State {
       }
     }
     const absl::StatusOr<absl::Duration> timeout = ReadTimeout(request);
-    RestError error(timeout.status());
-    error.param = "X-Request-Timeout-Ms";
-    if (!timeout.ok()) return error;
-    admission->timeout = std::min(admission->timeout, *timeout);
-    if (admission->caller == nullptr || !route.calls.has_value()) return error;
-    error.status = admission->caller->Check(*route.calls);
-    return error;
+    if (!timeout.ok()) {
+      RestError error(timeout.status());
+      error.param = "X-Request-Timeout-Ms";
+      return error;
+    }
+    sender->timeout = std::min(sender->timeout, *timeout);
+    if (sender->caller == nullptr || !route.calls.has_value()) return {absl::OkStatus()};
+    return {sender->caller->Check(*route.calls)};
   }
 
   bool TokenComesLater(const http::PageRequest& request, const Route& route) const {
@@ -206,41 +205,23 @@ struct HeldResponse {
   http::PageResponse response;
 };
 
-class Gateway::Call final : public RestCall, public std::enable_shared_from_this<Call> {
+class Gateway::Call final : public http::HttpCall, public RestCall {
  public:
-  Call(std::shared_ptr<State> state, std::shared_ptr<http::HttpCall> http,
-       std::shared_ptr<const Admission> admission)
-      : state_(std::move(state)),
-        http_(std::move(http)),
-        admission_(std::move(admission)),
-        match_(admission_->match),
-        caller_(admission_->caller),
-        deadline_(SteadyNow() + std::min(admission_->timeout, state_->options.max_timeout)),
-        memory_(std::make_shared<MemoryHold>(
-            state_->options.memory, caller_,
-            state_->TokenComesLater(http_->request(), *match_.route) ? &state_->strangers
-                                                                     : nullptr)) {}
+  Call(std::shared_ptr<State> state, calls::HttpExchange* exchange, http::PageRequest request)
+      : HttpCall(exchange, std::move(request)),
+        state_(std::move(state)),
+        match_(state_->routes.Find(this->request().method, this->request().path)) {}
 
-  void Start() {
-    absl::Status status = EnterRoute();
-    if (status.ok()) status = TakePlace();
-    if (!status.ok()) return Refuse(status);
-    const size_t body_bytes = http_->request().body_bytes;
-    if (!memory_->Grow(static_cast<int64_t>(body_bytes))) return Refuse({memory_->NoMemory()});
-    // The connection must not keep this alive.
-    http_->OnGone([weak = weak_from_this()] {
-      if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
-    });
-    // A short body may unpack to a long one.
-    const bool is_short = body_bytes <= kLongBody && !IsPacked(http_->request());
-    if (is_short || state_->options.readers == nullptr) return Run();
-    state_->options.readers->Post(ReaderKey(), [self = shared_from_this()] {
-      const Interruption interruption([&self] { return self->IsUnwanted(); });
-      if (!self->http_->gone()) self->Run();
-    });
+  // HttpHandler:
+  bool IsAccepted() const override {
+    State::Sender sender;
+    const absl::Status status = state_->Check(request(), match_, &sender).status;
+    // The call is one of those that its caller may have.
+    return status.ok() || absl::IsResourceExhausted(status);
   }
 
-  const http::PageRequest& request() const override { return http_->request(); }
+  // RestCall:
+  const http::PageRequest& request() const override { return HttpCall::request(); }
   const std::string& parameter(const std::string& name) const override {
     static const auto* const kNone = new std::string();
     const auto found = match_.parameters.find(name);
@@ -254,9 +235,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (caller_ != nullptr) return absl::OkStatus();  // by the header
     if (!token.empty()) authorization_ = absl::StrCat("Bearer ", token);
     if (state_->options.authenticate != nullptr) {
-      http::PageRequest request = http_->request();
-      if (!token.empty()) request.headers[kAuthorization] = authorization_;
-      SRU_ASSIGN_OR_RETURN(caller_, state_->options.authenticate(request));
+      http::PageRequest with_token = request();
+      if (!token.empty()) with_token.headers[kAuthorization] = authorization_;
+      SRU_ASSIGN_OR_RETURN(caller_, state_->options.authenticate(with_token));
       if (caller_ != nullptr) memory_->SetCaller(caller_);
     }
     memory_->LeavePart();
@@ -292,9 +273,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   void RunAside(std::function<void()> work) override {
-    auto run = [self = shared_from_this(), work = std::move(work)] {
+    auto run = [self = handed_.lock(), work = std::move(work)] {
       const Interruption interruption(
-          [&self] { return self->called_ ? self->http_->gone() : self->IsUnwanted(); });
+          [&self] { return self->called_ ? self->gone() : self->IsUnwanted(); });
       self->FailIfThrown(work);
     };
     if (state_->options.readers == nullptr) return run();
@@ -318,7 +299,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void Fail(const RestError& why) override {
     RestError error = why;
     // Reading the body ended early, and not because the client has left.
-    const bool is_for_drain = !called_ && state_->closed && !http_->gone();
+    const bool is_for_drain = !called_ && state_->closed && !gone();
     if (is_for_drain && absl::IsCancelled(error.status)) error = ShuttingDown();
     // The services log what they refuse themselves.
     if (!called_) return Refuse(error);
@@ -335,11 +316,70 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     answered_ = true;
     return Answer([&] {
       AddHeaders(&head);
-      return http_->ReplyInParts(head);
+      return HttpCall::ReplyInParts(head);
     });
   }
 
  private:
+  // HttpCall:
+  Verdict CheckHead() override {
+    if (http::IsPreflight(request()) &&
+        http::IsFromAllowedOrigin(request(), state_->options.allow_origins)) {
+      return {Refusal(http::PreflightResponse())};
+    }
+    // The content type of a call of a method decides on the form of its answer.
+    if (IsWebCall(match_.errors) && match_.route != nullptr &&
+        State::CheckContent(request(), *match_.route).ok()) {
+      match_.errors = WebFormOf(request()).answer;
+    }
+    State::Sender sender;
+    const RestError error = state_->Check(request(), match_, &sender);
+    caller_ = std::move(sender.caller);
+    timeout_ = std::min(sender.timeout, state_->options.max_timeout);
+    if (error.status.ok()) return {nullptr, caller_.get(), match_.route->max_body()};
+    std::shared_ptr<const http::PageResponse> refusal =
+        Refusal(ErrorResponse(match_.errors, error));
+    state_->Refused(request(), caller_.get(), error, refusal->status);
+    return {std::move(refusal)};
+  }
+  std::shared_ptr<const http::PageResponse> Refusal(http::PageResponse response) const {
+    AddHeaders(&response);
+    return std::make_shared<const http::PageResponse>(std::move(response));
+  }
+
+  void OnRequest(const std::shared_ptr<HttpCall>& self) override {
+    handed_ = std::static_pointer_cast<Call>(self);
+    deadline_ = SteadyNow() + timeout_;
+    memory_ = std::make_shared<MemoryHold>(
+        state_->options.memory, caller_,
+        state_->TokenComesLater(request(), *match_.route) ? &state_->strangers : nullptr);
+    absl::Status status = EnterRoute();
+    if (status.ok()) status = TakePlace();
+    if (!status.ok()) return Refuse(status);
+    if (!memory_->Grow(static_cast<int64_t>(body_bytes()))) return Refuse({memory_->NoMemory()});
+    const Options& options = state_->options;
+    // A short body may unpack to a long one.
+    const bool is_short = body_bytes() <= kLongBody && !IsPacked(request());
+    if (options.readers == nullptr || (is_short && !options.reads_all_aside)) return Run();
+    options.readers->Post(ReaderKey(), [call = handed_.lock()] {
+      const Interruption interruption([&call] { return call->IsUnwanted(); });
+      if (!call->gone()) call->Run();
+    });
+  }
+
+  // Nobody waits for the calls any more.
+  void OnGone() override {
+    std::vector<std::weak_ptr<calls::LocalCall>> calls;
+    {
+      MutexLock lock(&mutex_);
+      cancels_calls_ = true;
+      calls.swap(calls_);
+    }
+    for (const std::weak_ptr<calls::LocalCall>& call : calls) {
+      if (const std::shared_ptr<calls::LocalCall> running = call.lock()) running->Cancel();
+    }
+  }
+
   // `page`: the part of State::pages that the answer has reserved.
   void Send(http::PageResponse response, std::shared_ptr<const MemoryHold> page = nullptr) {
     if (answered_.exchange(true)) return;
@@ -381,23 +421,23 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     std::shared_ptr<const http::PageResponse> answer(held, &held->response);
     // When the client has the answer, this thread must not keep its place.
     held.reset();
-    http_->Reply(std::move(answer));
+    HttpCall::Reply(std::move(answer));
   }
 
   // Whose turn on Options::readers it is: the caller's, or the address' until a token in the body
   // has told the caller.
   size_t ReaderKey() const {
     if (caller_ != nullptr) return SideThreads::KeyOf(caller_.get());
-    return absl::HashOf(callers::TrustedProxies().CallerAddress(http_->request().peer, ""));
+    return absl::HashOf(callers::TrustedProxies().CallerAddress(request().peer, ""));
   }
 
   // Whether the client has left, or the services take no calls any more.
-  bool IsUnwanted() const { return http_->gone() || state_->closed; }
+  bool IsUnwanted() const { return gone() || state_->closed; }
 
   void Run() {
     if (state_->closed) return Fail({ShuttingDown()});
     absl::StatusOr<std::string> body = std::string();
-    if (match_.route->max_body() > 0) body = http_->request().read_body();
+    if (match_.route->max_body() > 0) body = TakeBody();
     // A GET seldom has a body, and says nothing of its length then.
     if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
     if (!body.ok()) {
@@ -405,7 +445,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       // No flag sets the bound of a route, nor the part that requests without a token have.
       const Options& options = state_->options;
       if (error.http_status == 413 && match_.route->most_body > options.max_body_bytes &&
-          !state_->TokenComesLater(http_->request(), *match_.route)) {
+          !state_->TokenComesLater(request(), *match_.route)) {
         error.status = absl::ResourceExhaustedError(
             absl::StrCat(body.status().message(), options.max_body_flag));
       }
@@ -414,19 +454,19 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     body_ = *std::move(body);
     FailIfThrown([this] {
       const Route& route = *match_.route;
-      if (route.max_body() > 0 && IsPacked(http_->request())) {
+      if (route.max_body() > 0 && IsPacked(request())) {
         const size_t most = std::min(state_->options.max_body_bytes, route.max_body());
-        const RestError error = UnpackBody(http_->request(), most, memory_.get(), &body_);
+        const RestError error = UnpackBody(request(), most, memory_.get(), &body_);
         if (!error.status.ok()) return Fail(error);
       }
-      route.handle(shared_from_this());
+      route.handle(handed_.lock());
     });
   }
 
   // Fails a request before a service has seen it.
   void Refuse(const RestError& error) {
     const http::PageResponse response = ErrorResponse(match_.errors, error);
-    state_->Refused(http_->request(), caller_.get(), error, response.status);
+    state_->Refused(request(), caller_.get(), error, response.status);
     Send(response);
   }
 
@@ -453,12 +493,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   calls::LocalCallInfo Info() {
     calls::LocalCallInfo info;
-    const http::PageRequest& request = http_->request();
-    info.peer = request.peer;
+    info.peer = request().peer;
     info.deadline = deadline_;
     for (const char* const name : {kAuthorization, "traceparent", "tracestate", "x-request-id"}) {
       const bool is_field = name == kAuthorization && !authorization_.empty();
-      const std::string* const value = is_field ? &authorization_ : request.headers.Find(name);
+      const std::string* const value = is_field ? &authorization_ : request().headers.Find(name);
       if (value != nullptr) info.headers.emplace_back(name, *value);
     }
     info.caller = caller_;
@@ -466,7 +505,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     info.goes_on = called_.exchange(true);
     AnswerMemory memory = match_.route->answer_memory;
     if (memory == AnswerMemory::kJsonIfAsked) {
-      memory = WebFormOf(request).is_json ? AnswerMemory::kJson : AnswerMemory::kOwn;
+      memory = WebFormOf(request()).is_json ? AnswerMemory::kJson : AnswerMemory::kOwn;
     }
     info.answer_expansion = static_cast<int>(memory);
     if (deadline_ != absl::InfiniteFuture()) EndAtDeadline();
@@ -478,33 +517,20 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     MutexLock lock(&mutex_);
     if (alarm_.has_value()) return;
     alarm_.emplace();
-    SetAlarm(&*alarm_, deadline_ - SteadyNow(), weak_from_this(), &Call::OnGone);
-  }
-
-  // Nobody waits for the calls any more.
-  void OnGone() {
-    std::vector<std::weak_ptr<calls::LocalCall>> calls;
-    {
-      MutexLock lock(&mutex_);
-      gone_ = true;
-      calls.swap(calls_);
-    }
-    for (const std::weak_ptr<calls::LocalCall>& call : calls) {
-      if (const std::shared_ptr<calls::LocalCall> running = call.lock()) running->Cancel();
-    }
+    SetAlarm(&*alarm_, deadline_ - SteadyNow(), handed_, &Call::OnGone);
   }
 
   void CancelIfGone(const std::shared_ptr<calls::LocalCall>& call) {
     {
       MutexLock lock(&mutex_);
       calls_.push_back(call);
-      if (!gone_) return;
+      if (!cancels_calls_) return;
     }
     call->Cancel();
   }
 
-  void AddHeaders(http::PageResponse* response) {
-    http::AddCorsHeaders(http_->request(), state_->options.allow_origins, response);
+  void AddHeaders(http::PageResponse* response) const {
+    http::AddCorsHeaders(request(), state_->options.allow_origins, response);
     AddRateLimits(caller_.get(), response);
   }
 
@@ -514,34 +540,34 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done) {
-    return [self = shared_from_this(), done = std::move(done)](calls::LocalAnswer answer) {
+    return [self = handed_.lock(), done = std::move(done)](calls::LocalAnswer answer) {
       self->FailIfThrown([&] { done(std::move(answer)); });
     };
   }
 
   const std::shared_ptr<State> state_;
-  const std::shared_ptr<http::HttpCall> http_;
-  const std::shared_ptr<const Admission> admission_;
-  const RouteTable::Match& match_;
+  RouteTable::Match match_;
   callers::CallerPtr caller_;  // null until Authenticate() where the token is a field
+  absl::Duration timeout_ = absl::InfiniteDuration();
+  // What the handlers of routes have: when the last copy goes, the request is answered.
+  std::weak_ptr<Call> handed_;
   // One for all calls of the request, so that none of them is cancelled before it knows that its
   // deadline has passed.
-  const absl::Time deadline_;
+  absl::Time deadline_ = absl::InfiniteFuture();
   // The handler's: it sees to it that one thread at a time uses them.
   std::string body_;
   std::string authorization_;  // with the token of a field
   // Shared with the answer and not moved into it: when a handler throws, what else it has under way
   // may be at work with it.
-  const std::shared_ptr<MemoryHold> memory_;
+  std::shared_ptr<MemoryHold> memory_;
   std::atomic<bool> answered_{false};
   std::atomic<bool> called_{false};  // a service has seen the request
   Mutex mutex_;
   callers::Lease lease_ ABSL_GUARDED_BY(mutex_);         // until the request is answered
   std::shared_ptr<void> place_ ABSL_GUARDED_BY(mutex_);  // one of Options::max_calls
   std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
-  bool gone_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::weak_ptr<calls::LocalCall>> calls_
-      ABSL_GUARDED_BY(mutex_);  // to cancel when the client is gone
+  bool cancels_calls_ ABSL_GUARDED_BY(mutex_) = false;  // the client is gone, or it is late
+  std::vector<std::weak_ptr<calls::LocalCall>> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::vector<RouteGroup> ApiRoutes(const calls::MethodTable& methods) {
@@ -570,55 +596,9 @@ Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(opt
 
 Gateway::~Gateway() { Close(); }
 
-std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(http::PageRequest* request) const {
-  std::shared_ptr<const Admission> admission;
-  std::shared_ptr<const http::PageResponse> refusal = Check(*request, &admission);
-  if (admission != nullptr) {
-    request->caller = admission->caller.get();
-    request->max_body = admission->match.route->max_body();
-  }
-  request->admission = std::move(admission);
-  return refusal;
-}
-
-std::shared_ptr<const http::PageResponse> Gateway::Check(
-    const http::PageRequest& request, std::shared_ptr<const Admission>* admission) const {
-  const std::vector<std::string>& origins = state_->options.allow_origins;
-  if (http::IsPreflight(request) && http::IsFromAllowedOrigin(request, origins)) {
-    http::PageResponse consent = http::PreflightResponse();
-    http::AddCorsHeaders(request, origins, &consent);
-    return std::make_shared<const http::PageResponse>(std::move(consent));
-  }
-  const auto found = std::make_shared<Admission>();
-  RouteTable::Match& match = found->match = state_->routes.Find(request.method, request.path);
-  // The content type of a call of a method decides on the form of its answer.
-  if (IsWebCall(match.errors) && match.route != nullptr &&
-      State::CheckContent(request, *match.route).ok()) {
-    match.errors = WebFormOf(request).answer;
-  }
-  const RestError error = state_->Check(request, found.get());
-  // The call of a request that is looked at again is still running, and is one of those that its
-  // caller may have.
-  const bool is_running = request.admission != nullptr;
-  if (is_running && absl::IsResourceExhausted(error.status)) return nullptr;
-  if (error.status.ok()) {
-    *admission = found;
-    return nullptr;
-  }
-  http::PageResponse response = ErrorResponse(match.errors, error);
-  http::AddCorsHeaders(request, origins, &response);
-  AddRateLimits(found->caller.get(), &response);
-  if (!is_running) state_->Refused(request, found->caller.get(), error, response.status);
-  return std::make_shared<const http::PageResponse>(std::move(response));
-}
-
-void Gateway::Handle(const std::shared_ptr<http::HttpCall>& call) {
-  auto admission = std::static_pointer_cast<const Admission>(call->request().admission);
-  if (admission == nullptr) {
-    std::shared_ptr<const http::PageResponse> refusal = Check(call->request(), &admission);
-    if (refusal != nullptr) return call->Reply(std::move(refusal));
-  }
-  std::make_shared<Call>(state_, call, std::move(admission))->Start();
+std::shared_ptr<http::HttpCall> Gateway::Start(calls::HttpExchange* exchange,
+                                               http::PageRequest request) {
+  return std::make_shared<Call>(state_, exchange, std::move(request));
 }
 
 void Gateway::Close(absl::Duration grace) {

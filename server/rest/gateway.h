@@ -25,7 +25,7 @@
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/byte_budget.h"
 #include "server/calls/method.h"
-#include "server/http/http_server.h"
+#include "server/http/http_call.h"
 #include "server/http/page_message.h"
 #include "server/rest/route.h"
 
@@ -60,6 +60,7 @@ class Gateway {
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and
     // its requests.
     SideThreads* readers = nullptr;
+    bool reads_all_aside = false;  // short bodies are read on `readers`, too
     // What sets that bound, behind its error: " (--max_message_bytes)".
     std::string max_body_flag;
     // Routes besides the gateway's own: those of modules that a build may leave out.
@@ -81,13 +82,9 @@ class Gateway {
   Gateway(const Gateway&) = delete;
   Gateway& operator=(const Gateway&) = delete;
 
-  // Null if the request may go on, otherwise its refusal. To be called before the body is read.
-  // Handle() goes by what it has found.
-  std::shared_ptr<const http::PageResponse> CheckHeaders(http::PageRequest* request) const;
-
-  // Answers a request, when its call has ended. Does not block. Looks at headers that nobody has
-  // looked at.
-  void Handle(const std::shared_ptr<http::HttpCall>& call);
+  // Makes the call of a request: for http::HttpServer::Options. The head is looked at before the
+  // body is read. Does not block.
+  std::shared_ptr<http::HttpCall> Start(calls::HttpExchange* exchange, http::PageRequest request);
 
   // From now on requests get 503. Cancels the calls that still run after `grace`, and waits for
   // their ends.
@@ -95,11 +92,7 @@ class Gateway {
 
  private:
   class Call;
-  struct Admission;
   struct State;
-
-  std::shared_ptr<const http::PageResponse> Check(
-      const http::PageRequest& request, std::shared_ptr<const Admission>* admission) const;
 
   const std::shared_ptr<State> state_;  // shared with the calls
 };

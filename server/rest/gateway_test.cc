@@ -169,7 +169,7 @@ struct GatewayService {
 
 class TestBudget : public calls::ByteBudget {
  public:
-  TestBudget() : ByteBudget(int64_t{1} << 30) {}
+  TestBudget() : ByteBudget(int64_t{64} << 20) {}
 
   std::atomic<bool> throws{false};  // the next reservation
 
@@ -180,76 +180,117 @@ class TestBudget : public calls::ByteBudget {
   }
 };
 
-// What a client gets; shared by the call and its stream.
-struct Client {
-  Mutex mutex;
+struct TestRequest : http::PageRequest {
+  absl::StatusOr<absl::Cord> body;
+  bool is_refused = false;  // whatever its body is
+};
+
+// A client with its request, until it has the answer.
+class Client final : public calls::HttpExchange, public std::enable_shared_from_this<Client> {
+ public:
+  explicit Client(TestRequest request) : request_(std::move(request)) {
+    target_ = request_.path;
+    if (!request_.query.empty()) absl::StrAppend(&target_, "?", request_.query);
+  }
+
+  void SendHead(Gateway* gateway) {
+    self_ = shared_from_this();
+    const std::shared_ptr<http::HttpCall> call = gateway->Start(this, http::RequestOf(*this));
+    handler = call.get();
+    call->Begin(&counts_);
+  }
+  // Unless it was refused.
+  void SendBody() {
+    if (ended()) return;
+    EXPECT_FALSE(request_.is_refused);
+    handler->OnBody(request_.body);
+  }
+  void Leave() { handler->OnCancel(); }
+  bool ended() const {
+    MutexLock lock(&mutex);
+    return ended_;
+  }
+
+  mutable Mutex mutex;
   std::shared_ptr<const http::PageResponse> response
       ABSL_GUARDED_BY(mutex);  // whole, or the head of one in parts
   std::string parts ABSL_GUARDED_BY(mutex);
   bool reads ABSL_GUARDED_BY(mutex) = true;
-  bool gone ABSL_GUARDED_BY(mutex) = false;
-  bool ended ABSL_GUARDED_BY(mutex) = false;
   bool throws ABSL_GUARDED_BY(mutex) = false;        // when it is answered in parts
   bool throws_later ABSL_GUARDED_BY(mutex) = false;  // when a part is sent
   std::function<void(bool)> written ABSL_GUARDED_BY(mutex);
-  std::function<void()> on_gone ABSL_GUARDED_BY(mutex);
-};
+  calls::HttpHandler* handler = nullptr;
 
-class ClientStream final : public http::PageStream {
- public:
-  explicit ClientStream(std::shared_ptr<Client> client) : client_(std::move(client)) {}
-  ~ClientStream() override {
-    MutexLock lock(&client_->mutex);
-    client_->ended = true;
+  // HttpExchange:
+  absl::string_view verb() const override { return request_.method; }
+  absl::string_view method() const override { return target_; }
+  std::string peer() const override { return request_.peer; }
+  void VisitHeaders(const std::function<void(absl::string_view name, absl::string_view value)>&
+                        visit) const override {
+    for (const auto& [name, value] : request_.headers) visit(name, value);
   }
-  void AsyncWrite(std::string part, std::function<void(bool)> written) override {
-    bool gone = false;
+  absl::string_view FindHeader(absl::string_view /*name*/) const override { return {}; }
+  absl::Duration time_left() const override { return absl::InfiniteDuration(); }
+  bool is_cancelled() const override { return false; }
+  void Read() override {}
+  void SetHead(int status, calls::Metadata headers) override {
+    auto head = std::make_shared<Answer>();
+    head->status = status;
+    bool is_whole = false;
+    for (const auto& [name, value] : headers) {
+      if (name == "Content-Type") head->content_type = value;
+      is_whole |= name == "Content-Length";
+    }
+    head->headers = std::move(headers);
+    MutexLock lock(&mutex);
+    if (throws && !is_whole) throw std::bad_alloc();
+    EXPECT_EQ(head_, nullptr) << "answered twice";
+    head_ = head;
+    if (!is_whole) response = std::move(head);
+  }
+  void Write(absl::Cord message) override {
     {
-      MutexLock lock(&client_->mutex);
-      if (client_->throws_later) throw std::bad_alloc();
-      gone = client_->gone;
-      if (!gone) client_->parts += part;
-      if (!gone && !client_->reads) {
-        client_->written = std::move(written);
+      MutexLock lock(&mutex);
+      if (throws_later) throw std::bad_alloc();
+      parts += std::string(message);
+      if (!reads) {
+        written = [this](bool ok) { handler->OnWritten(ok); };
         return;
       }
     }
-    written(!gone);
+    handler->OnWritten(true);
+  }
+  void Finish(calls::CallEnd /*end*/) override { End({}); }
+  void WriteAndFinish(absl::Cord message, calls::CallEnd /*end*/) override {
+    End(std::move(message));
   }
 
  private:
-  const std::shared_ptr<Client> client_;
-};
+  // Keeps what the answer has reserved.
+  struct Answer : http::PageResponse {
+    absl::Cord bytes;
+  };
 
-class FakeHttpCall final : public http::HttpCall {
- public:
-  FakeHttpCall(http::PageRequest request, std::shared_ptr<Client> client)
-      : request_(std::move(request)), client_(std::move(client)) {}
-  const http::PageRequest& request() const override { return request_; }
-  bool gone() const override {
-    MutexLock lock(&client_->mutex);
-    return client_->gone;
-  }
-  void OnGone(std::function<void()> on_gone) override {
-    MutexLock lock(&client_->mutex);
-    client_->on_gone = std::move(on_gone);
-  }
-  void Reply(std::shared_ptr<const http::PageResponse> response) override {
-    MutexLock lock(&client_->mutex);
-    EXPECT_EQ(client_->response, nullptr) << "answered twice";
-    client_->response = std::move(response);
-  }
-  std::unique_ptr<http::PageStream> ReplyInParts(const http::PageResponse& head) override {
-    MutexLock lock(&client_->mutex);
-    if (client_->throws) throw std::bad_alloc();
-    EXPECT_EQ(client_->response, nullptr) << "answered twice";
-    client_->response = std::make_shared<const http::PageResponse>(head);
-    return std::make_unique<ClientStream>(client_);
+  void End(absl::Cord bytes) {
+    {
+      MutexLock lock(&mutex);
+      if (head_ != nullptr) {
+        head_->body = std::string(bytes);
+        head_->bytes = std::move(bytes);
+        response = std::move(head_);
+      }
+      ended_ = true;
+    }
+    const std::shared_ptr<Client> last = std::move(self_);
+    if (handler != nullptr) handler->OnDone();
   }
 
- private:
-  const http::PageRequest request_;
-  const std::shared_ptr<Client> client_;
+  const TestRequest request_;
+  std::string target_;
+  http::AnswerCounts counts_{};
+  std::shared_ptr<Client> self_;
+  std::shared_ptr<Answer> head_ ABSL_GUARDED_BY(mutex);  // until the end
+  bool ended_ ABSL_GUARDED_BY(mutex) = false;
 };
 
 class GatewayTest : public ::testing::Test {
@@ -302,6 +343,7 @@ class GatewayTest : public ::testing::Test {
   void TearDown() override {
     gateway_->Close();
     {
+      if (client_ == nullptr) client_ = std::make_shared<Client>(Request("GET", "/"));
       MutexLock lock(&client_->mutex);
       client_->response = nullptr;
     }
@@ -323,48 +365,45 @@ class GatewayTest : public ::testing::Test {
     caller_ = callers_.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", limits));
   }
 
-  static http::PageRequest Request(const std::string& method, const std::string& path,
-                                   const std::string& body = "") {
-    http::PageRequest request;
+  static TestRequest Request(const std::string& method, const std::string& path,
+                             const std::string& body = "") {
+    TestRequest request;
     request.method = method;
     request.path = path;
     request.peer = "ipv4:10.1.2.3:4711";
     request.headers["host"] = "localhost:8080";
     request.headers["authorization"] = "Bearer secret";
     if (method == "POST") request.headers["content-type"] = "application/json";
-    request.SetBody(absl::Cord(body));
+    request.body = absl::Cord(body);
     return request;
   }
 
-  static http::PageRequest With(http::PageRequest request, const std::string& name,
-                                const std::string& value) {
+  static TestRequest With(TestRequest request, const std::string& name, const std::string& value) {
     request.headers[name] = value;
     return request;
   }
   // A request whose body must not be read.
-  static http::PageRequest Unread(const std::string& path) {
-    http::PageRequest request = Request("POST", path);
-    request.read_body = [] {
-      ADD_FAILURE() << "the body was read";
-      return "";
-    };
+  static TestRequest Unread(const std::string& path) {
+    TestRequest request = Request("POST", path);
+    request.is_refused = true;
     return request;
   }
 
-  // The refusal of the headers, or the answer.
-  std::shared_ptr<const http::PageResponse> Ask(http::PageRequest request) {
-    std::shared_ptr<const http::PageResponse> refusal = gateway_->CheckHeaders(&request);
-    if (refusal != nullptr) return refusal;
+  std::shared_ptr<const http::PageResponse> Ask(const TestRequest& request) {
     Start(request);
     return Await();
   }
-  void Start(const http::PageRequest& request, bool reads = true) {
-    client_ = std::make_shared<Client>();
+  void Start(const TestRequest& request, bool reads = true) {
+    SendHead(request, reads);
+    client_->SendBody();
+  }
+  void SendHead(const TestRequest& request, bool reads = true) {
+    client_ = std::make_shared<Client>(request);
     {
       MutexLock lock(&client_->mutex);
       client_->reads = reads;
     }
-    gateway_->Handle(std::make_shared<FakeHttpCall>(request, client_));
+    client_->SendHead(gateway_.get());
   }
   std::shared_ptr<const http::PageResponse> Await() {
     EXPECT_TRUE(PollUntil([this] {
@@ -379,10 +418,7 @@ class GatewayTest : public ::testing::Test {
   }
   // All that came in parts.
   std::string AwaitEnd() {
-    EXPECT_TRUE(PollUntil([this] {
-      MutexLock lock(&client_->mutex);
-      return client_->ended;
-    }));
+    EXPECT_TRUE(PollUntil([this] { return client_->ended(); }));
     MutexLock lock(&client_->mutex);
     return client_->parts;
   }
@@ -397,7 +433,7 @@ class GatewayTest : public ::testing::Test {
     }
     return "";
   }
-  void ExpectRefusal(const http::PageRequest& request, int status, const std::string& code,
+  void ExpectRefusal(const TestRequest& request, int status, const std::string& code,
                      const std::string& part) {
     SCOPED_TRACE(part);
     const auto response = Ask(request);
@@ -418,7 +454,7 @@ class GatewayTest : public ::testing::Test {
   RealClock clock_;
   callers::Callers callers_{{}, &clock_};
   callers::CallerPtr caller_;  // of all requests; null: nobody in particular
-  std::shared_ptr<Client> client_ = std::make_shared<Client>();
+  std::shared_ptr<Client> client_;
   std::unique_ptr<Gateway> gateway_;
 };
 
@@ -445,7 +481,7 @@ TEST_F(GatewayTest, HeadersGoWithTheCall) {
     left = exchange.time_left();
     return FakeEnd(absl::OkStatus());
   });
-  http::PageRequest request = Request("POST", "/v1/classify", "{}");
+  TestRequest request = Request("POST", "/v1/classify", "{}");
   request.headers["x-request-id"] = "mine";
   request.headers["traceparent"] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   request.headers["x-request-timeout-ms"] = "50000";
@@ -472,7 +508,7 @@ TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
 }
 
 TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
-  const http::PageRequest request = Unread("/v1/classify");
+  const TestRequest request = Unread("/v1/classify");
   ExpectRefusal(Request("GET", "/v1/nothing"), 404, "NOT_FOUND",
                 "there is nothing at /v1/nothing; GET /openapi.json");
   ExpectRefusal(Request("OPTIONS", "/v1/classify"), 405, "UNIMPLEMENTED", "it takes POST");
@@ -480,7 +516,7 @@ TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
   ExpectRefusal(With(request, "content-type", "text/plain"), 415, "INVALID_ARGUMENT",
                 "Content-Type: expected application/json, found 'text/plain'");
   for (const char* encoding : {"br", "gzip, gzip", "zstd", "deflate, gzip"}) {
-    const http::PageRequest packed = With(request, "content-encoding", encoding);
+    const TestRequest packed = With(request, "content-encoding", encoding);
     ExpectRefusal(
         packed, 415, "INVALID_ARGUMENT",
         absl::StrCat("Content-Encoding: expected gzip, deflate or none, found '", encoding, "'"));
@@ -531,22 +567,23 @@ TEST_F(GatewayTest, ProbesAreOpen) {
     gateway_ = std::make_unique<Gateway>(std::move(options));
     for (const char* path : {"/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/health",
                              "/v2", "/v2/models/m", "/info"}) {
-      http::PageRequest request = Request("GET", path);
+      TestRequest request = Request("GET", path);
       request.headers.erase("authorization");
       const bool is_probe = absl::StrContains(path, "/health") || absl::EndsWith(path, "/ready");
-      const auto refusal = gateway_->CheckHeaders(&request);
-      EXPECT_EQ(refusal == nullptr, is_probe && !auth_probes) << path;
+      SendHead(request);
+      EXPECT_EQ(client_->ended(), !is_probe || auth_probes) << path;
+      if (!client_->ended()) client_->Leave();
     }
   }
 }
 
 TEST_F(GatewayTest, OtherOriginsAreRefused) {
   const auto with = [](std::initializer_list<std::pair<const char*, const char*>> headers) {
-    http::PageRequest request = Request("POST", "/v1/classify", "{}");
+    TestRequest request = Request("POST", "/v1/classify", "{}");
     for (const auto& [name, value] : headers) request.headers[name] = value;
     return request;
   };
-  for (const http::PageRequest& request :
+  for (const TestRequest& request :
        {with({{"origin", "http://evil.example"}}), with({{"origin", "null"}}),
         with({{"sec-fetch-site", "cross-site"}}), with({{"sec-fetch-site", "same-site"}}),
         with({{"origin", "http://localhost:9090"}})}) {
@@ -554,7 +591,7 @@ TEST_F(GatewayTest, OtherOriginsAreRefused) {
                   "on the ports for calls, those of --allow_origins");
   }
   // A name that a stranger made point here.
-  for (const http::PageRequest& request :
+  for (const TestRequest& request :
        {with({{"host", "evil.example"}, {"origin", "http://evil.example"}}),
         with({{"host", "evil.example"}, {"sec-fetch-site", "same-origin"}}),
         with({{"host", "evil.example"}, {"user-agent", "Mozilla/5.0 (X11)"}})}) {
@@ -578,8 +615,8 @@ TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
       {absl::DeadlineExceededError("too slow"), 408},
   };
   for (const auto& [status, http_status] : cases) {
-    http::PageRequest request = Request("POST", "/v1/classify");
-    request.read_body = [status = status]() -> absl::StatusOr<std::string> { return status; };
+    TestRequest request = Request("POST", "/v1/classify");
+    request.body = status;
     EXPECT_EQ(Ask(request)->status, http_status);
   }
   ExpectRefusal(Request("POST", "/v1/classify", "{"), 400, "INVALID_ARGUMENT",
@@ -591,10 +628,8 @@ TEST_F(GatewayTest, ABodyThatIsTooLongIsToldTheFlag) {
   options.max_body_bytes = 1000;
   options.max_body_flag = " (--max_message_bytes)";
   gateway_ = std::make_unique<Gateway>(std::move(options));
-  http::PageRequest request = Request("POST", "/v1/classify");
-  request.read_body = []() -> absl::StatusOr<std::string> {
-    return absl::ResourceExhaustedError("at most 1000 bytes");
-  };
+  TestRequest request = Request("POST", "/v1/classify");
+  request.body = absl::ResourceExhaustedError("at most 1000 bytes");
   ExpectRefusal(request, 413, "RESOURCE_EXHAUSTED", "1000 bytes (--max_message_bytes)");
 }
 
@@ -649,7 +684,7 @@ TEST_F(GatewayTest, ABombIsNotUnpacked) {
                   "Content-Encoding: the body unpacks to more than 100000 bytes");
   }
   // What is unpacked is reserved while it grows.
-  client_ = std::make_shared<Client>();  // whose answer holds memory
+  client_ = nullptr;  // its answer holds memory
   calls::ByteReservation others(&budget_);
   ASSERT_TRUE(others.Grow(budget_.limit() - 90000));
   ExpectRefusal(ask(99000), 429, "RESOURCE_EXHAUSTED", "memory");
@@ -686,7 +721,7 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
     return FakeEnd(absl::OkStatus());
   });
   Limit("calls_in_flight=2 tokens_per_second=100 methods=Classify");
-  http::PageRequest request = Request("POST", "/v1/classify", "{}");
+  TestRequest request = Request("POST", "/v1/classify", "{}");
   const auto answer = Ask(request);
   EXPECT_EQ(answer->status, 200);
   EXPECT_EQ(seen, caller_.get());
@@ -704,11 +739,11 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
   EXPECT_THAT(forbidden->body, HasSubstr("may not call Generate"));
   EXPECT_EQ(Ask(Request("GET", "/v1/models"))->status, 200) << "it only looks something up";
 
-  http::PageRequest running = request;
-  EXPECT_EQ(gateway_->CheckHeaders(&running), nullptr);
+  SendHead(request);
   EXPECT_TRUE(caller_->Charge(100 + 50).ok());
   // The request that is running is looked at again: it is one of those that the caller may have.
-  EXPECT_EQ(gateway_->CheckHeaders(&running), nullptr);
+  EXPECT_TRUE(client_->handler->IsAccepted());
+  client_->Leave();
   const auto refused = Ask(request);
   EXPECT_EQ(refused->status, 429);
   EXPECT_EQ(Header(*refused, "Retry-After"), "1");
@@ -724,7 +759,7 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
   EXPECT_EQ(Header(*full, "x-ratelimit-remaining-requests"), "0");
   EXPECT_EQ(Header(*full, "x-ratelimit-limit-tokens"), "");
   lease.Leave();
-  request.read_body = [] { return "{}"; };
+  request = Request("POST", "/v1/classify", "{}");
   EXPECT_EQ(Ask(request)->status, 200);
   EXPECT_EQ(caller_->counts().refused, 3);
 }
@@ -745,16 +780,15 @@ TEST_F(GatewayTest, AnOpenStreamHasAPlace) {
 
 TEST_F(GatewayTest, AnAnswerInPartsGivesItsPlaceBackBeforeItsLastPart) {
   Limit("calls_in_flight=1");
-  http::PageRequest request = Request("POST", "/v2/models/m/infer", R"({"inputs":[]})");
-  ASSERT_EQ(gateway_->CheckHeaders(&request), nullptr);
+  TestRequest request = Request("POST", "/v2/models/m/infer", R"({"inputs":[]})");
   Start(request, /*reads=*/false);
   std::vector<int64_t> in_flight;  // while the client has not taken the part
   for (bool ended = false; !ended;) {
     std::function<void(bool)> written;
     ASSERT_TRUE(PollUntil([&] {
+      ended = client_->ended();
       MutexLock lock(&client_->mutex);
       written.swap(client_->written);
-      ended = client_->ended;
       return ended || written != nullptr;
     }));
     if (written == nullptr) break;
@@ -777,7 +811,7 @@ TEST_F(GatewayTest, MemoryIsBoundedAndGivenBack) {
 }
 
 TEST_F(GatewayTest, UnreadPagesHaveAPartOfTheMemory) {
-  const http::PageRequest page = Request("GET", "/openapi.json");
+  const TestRequest page = Request("GET", "/openapi.json");
   std::vector<std::shared_ptr<const http::PageResponse>> unread = {Ask(page)};
   const auto bytes = static_cast<int64_t>(unread[0]->body.size());
   EXPECT_EQ(budget_.used(), bytes);
@@ -824,9 +858,12 @@ TEST_F(GatewayTest, WhoIsNotKnownYetHasAPartOfTheMemory) {
   // Otherwise the thread may take a request first.
   ASSERT_TRUE(PollUntil([&] { return is_busy.load(); }));
   const int64_t part = budget_.limit() / 8;
-  http::PageRequest request = Request("POST", "/detect", R"({"q":"a","api_key":"x"})");
+  TestRequest request = Request("POST", "/detect", R"({"q":"a","api_key":"x"})");
   request.headers.erase("authorization");
-  request.body_bytes = static_cast<size_t>(part / 4 - 1024);
+  const auto pad = [](TestRequest* padded, int64_t bytes) {
+    padded->body->Append(std::string(static_cast<size_t>(bytes) - padded->body->size(), ' '));
+  };
+  pad(&request, part / 4 - 1024);
   std::vector<std::shared_ptr<Client>> clients;
   for (int i = 0; i < 6; ++i) {
     Start(request);
@@ -847,17 +884,17 @@ TEST_F(GatewayTest, WhoIsNotKnownYetHasAPartOfTheMemory) {
   }
   EXPECT_LT(budget_.used(), 4096) << "refusals keep what was sent";
 
-  request.body_bytes = static_cast<size_t>(part) + 1;
+  pad(&request, part + 1);
   const auto too_large = Ask(request);
   EXPECT_EQ(too_large->status, 429);
   EXPECT_THAT(too_large->body, HasSubstr("send the header"));
-  http::PageRequest with_header = Request("POST", "/detect", R"({"q":"a"})");
-  with_header.body_bytes = request.body_bytes;
+  TestRequest with_header = Request("POST", "/detect", R"({"q":"a"})");
+  pad(&with_header, part + 1);
   EXPECT_EQ(Ask(with_header)->status, 200);
   // Who turns out to be known leaves the part to others.
   request = Request("POST", "/detect", R"({"q":"a","api_key":"secret"})");
   request.headers.erase("authorization");
-  request.body_bytes = static_cast<size_t>(part - 4096);
+  pad(&request, part - 4096);
   const auto unread = Ask(request);
   EXPECT_EQ(unread->status, 200);
   EXPECT_EQ(Ask(request)->status, 200);
@@ -873,12 +910,13 @@ TEST_F(GatewayTest, WithoutTokensTheSenderIsKnownByTheHeaders) {
     return callers::CallerPtr();
   };
   gateway_ = std::make_unique<Gateway>(std::move(options));
-  http::PageRequest request = Request("POST", "/detect", R"({"q":"a"})");
+  TestRequest request = Request("POST", "/detect", R"({"q":"a"})");
   request.headers.erase("authorization");
-  request.body_bytes = static_cast<size_t>(budget_.limit() / 8 + 1);
+  request.body->Append(std::string(static_cast<size_t>(budget_.limit() / 8), ' '));
   EXPECT_EQ(Ask(request)->status, 200);
   request.peer.clear();
-  EXPECT_NE(gateway_->CheckHeaders(&request), nullptr);
+  SendHead(request);
+  EXPECT_TRUE(client_->ended());
 }
 
 TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {
@@ -887,6 +925,10 @@ TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {
   std::optional<SideThreads> readers(std::in_place, 1);
   Gateway::Options options = MakeOptions();
   options.readers = &*readers;
+  options.on_refused = [&](const http::PageRequest& /*request*/, const callers::Caller* caller,
+                           int /*status*/, const absl::Status& /*reason*/) {
+    order += caller == known[0].get() ? 'a' : 'b';  // it has read the body, which is no JSON
+  };
   gateway_ = std::make_unique<Gateway>(std::move(options));
   std::atomic<bool> begun{false};
   std::atomic<bool> go_on{false};
@@ -897,11 +939,7 @@ TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {
   ASSERT_TRUE(PollUntil([&] { return begun.load(); }));
   for (const char name : {'a', 'a', 'a', 'b'}) {
     caller_ = known[name - 'a'];
-    http::PageRequest request = Request("POST", "/v1/classify", std::string(10000, ' '));
-    request.read_body = [&order, name]() -> absl::StatusOr<std::string> {
-      order += name;
-      return absl::InvalidArgumentError("not read");
-    };
+    TestRequest request = Request("POST", "/v1/classify", std::string(10000, ' '));
     Start(request);
   }
   go_on = true;
@@ -919,13 +957,8 @@ TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {
   });
   Start(Request("POST", "/v1/classify", "{}"));
   ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
-  std::function<void()> on_gone;
-  {
-    MutexLock lock(&client_->mutex);
-    on_gone = client_->on_gone;
-  }
-  on_gone();
-  EXPECT_EQ(Await()->status, 499);
+  client_->Leave();
+  EXPECT_TRUE(client_->ended());
   EXPECT_TRUE(PollUntil([&] { return cancelled.load(); }));
 }
 
@@ -936,6 +969,8 @@ TEST_F(GatewayTest, CloseCancelsWhatRunsAndRefusesTheRest) {
     PollUntil([&exchange] { return exchange.is_cancelled(); });
     return FakeEnd(absl::CancelledError());
   });
+  SendHead(Request("POST", "/v1/classify", "{}"));
+  const std::shared_ptr<Client> late = client_;
   Start(Request("POST", "/v1/classify", "{}"));
   ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
   gateway_->Close();
@@ -943,7 +978,8 @@ TEST_F(GatewayTest, CloseCancelsWhatRunsAndRefusesTheRest) {
   const auto response = Ask(Request("POST", "/v1/classify", "{}"));
   EXPECT_EQ(response->status, 503);
   EXPECT_EQ(Header(*response, "Retry-After"), "1");
-  Start(Request("POST", "/v1/classify", "{}"));  // whose headers were looked at before
+  client_ = late;  // whose head was looked at before
+  client_->SendBody();
   EXPECT_EQ(Await()->status, 503);
 }
 
@@ -967,10 +1003,10 @@ TEST_F(GatewayTest, RoutesCallsAndDeadlinesCanBeBounded) {
     EXPECT_TRUE(PollUntil([&] { return go_on.load(); }));
     return FakeEnd(absl::OkStatus());
   });
-  http::PageRequest patient = Request("POST", "/v1/classify", "{}");
+  TestRequest patient = Request("POST", "/v1/classify", "{}");
   patient.headers["x-request-timeout-ms"] = "86400000";
   std::vector<std::shared_ptr<Client>> clients;
-  for (const http::PageRequest& request : {patient, Request("POST", "/v1/classify", "{}")}) {
+  for (const TestRequest& request : {patient, Request("POST", "/v1/classify", "{}")}) {
     Start(request);
     clients.push_back(client_);
   }
@@ -999,7 +1035,7 @@ TEST_F(GatewayTest, ModelsAreListedInBothForms) {
   ASSERT_EQ(answer.at("data").size(), 2) << "one for both versions of trec";
   EXPECT_EQ(answer.at("data").at(0).at("id"), "trec");
   EXPECT_EQ(answer.at("models").size(), 3);
-  http::PageRequest request = Request("GET", "/v1/models/a%20b");
+  TestRequest request = Request("GET", "/v1/models/a%20b");
   request.query = "version=2";
   answer = json::parse(Ask(request)->body);
   EXPECT_EQ(answer.at("id"), "a b");
@@ -1262,8 +1298,7 @@ TEST_F(GatewayTest, EmbeddingsHaveOpenAisForm) {
     return FakeEnd(absl::OkStatus());
   };
   // Without the header the memory of the answer is reserved as well.
-  http::PageRequest request =
-      Request("POST", "/v1/embeddings", R"({"model":"trec","input":["a","b"]})");
+  TestRequest request = Request("POST", "/v1/embeddings", R"({"model":"trec","input":["a","b"]})");
   request.headers.erase("content-type");
   EXPECT_EQ(Ask(request)->body,
             R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]},)"
@@ -1335,11 +1370,27 @@ TEST_F(GatewayTest, InfoAndHealth) {
   EXPECT_EQ(Ask(Request("GET", "/health"))->status, 503);
 }
 
+class KeptStream final : public http::PageStream {
+ public:
+  explicit KeptStream(std::shared_ptr<Client> client) : client_(std::move(client)) {}
+  ~KeptStream() override { client_->Finish({}); }
+  void AsyncWrite(std::string part, std::function<void(bool)> written) override {
+    {
+      MutexLock lock(&client_->mutex);
+      client_->parts += part;
+    }
+    written(true);
+  }
+
+ private:
+  const std::shared_ptr<Client> client_;
+};
+
 class StreamedCall final : public sru::testing::PlainRestCall {
  public:
   explicit StreamedCall(std::shared_ptr<Client> client) : client_(std::move(client)) {}
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse /*head*/) override {
-    return std::make_unique<ClientStream>(client_);
+    return std::make_unique<KeptStream>(client_);
   }
 
  private:
@@ -1347,6 +1398,7 @@ class StreamedCall final : public sru::testing::PlainRestCall {
 };
 
 TEST_F(GatewayTest, ASilentStreamIsKeptAlive) {
+  client_ = std::make_shared<Client>(Request("GET", "/"));
   const auto events = std::make_shared<EventStream>(std::make_shared<StreamedCall>(client_),
                                                     ErrorForm::kV1, absl::Milliseconds(1));
   events->Start();
@@ -1364,9 +1416,9 @@ class WebCallTest : public GatewayTest {
   static constexpr char kClassify[] = "/sru.v1.InferenceService/Classify";
   static constexpr char kGenerate[] = "/sru.v1.InferenceService/Generate";
 
-  static http::PageRequest Post(const std::string& path, const std::string& content_type,
-                                const std::string& body) {
-    http::PageRequest request = Request("POST", path, body);
+  static TestRequest Post(const std::string& path, const std::string& content_type,
+                          const std::string& body) {
+    TestRequest request = Request("POST", path, body);
     request.headers["content-type"] = content_type;
     return request;
   }
@@ -1451,7 +1503,7 @@ TEST_F(WebCallTest, AnAnswerByConnectHasTheTrailersAsHeaders) {
 }
 
 TEST_F(WebCallTest, WhatIsNoConnectCallIsRefused) {
-  const http::PageRequest good = Post(kClassify, "application/json", "{}");
+  const TestRequest good = Post(kClassify, "application/json", "{}");
   ExpectRefusal(Request("GET", kClassify), 405, "unimplemented", "it takes POST");
   ExpectRefusal(With(good, "content-type", "text/plain"), 415, "invalid_argument",
                 "application/proto or application/grpc-web");
@@ -1459,7 +1511,7 @@ TEST_F(WebCallTest, WhatIsNoConnectCallIsRefused) {
                 "found 'application/connect+json'");
   ExpectRefusal(Post(kGenerate, "application/json", "{}"), 415, "invalid_argument",
                 "application/connect+json");
-  http::PageRequest untyped = good;
+  TestRequest untyped = good;
   untyped.headers.erase("content-type");
   ExpectRefusal(untyped, 415, "invalid_argument", "found ''");
   ExpectRefusal(With(good, "content-encoding", "br"), 501, "unimplemented",
@@ -1481,9 +1533,9 @@ TEST_F(WebCallTest, TheEarlierDeadlineCounts) {
     left = exchange.time_left();
     return FakeEnd(absl::OkStatus());
   });
-  const http::PageRequest connect =
+  const TestRequest connect =
       With(Post(kClassify, "application/json", "{}"), "connect-timeout-ms", "50000");
-  for (const http::PageRequest& request :
+  for (const TestRequest& request :
        {connect, With(connect, "x-request-timeout-ms", "60000"),
         With(Post(kClassify, "application/grpc-web", Framed("")), "grpc-timeout", "50S")}) {
     EXPECT_EQ(Ask(request)->status, 200);
@@ -1501,7 +1553,7 @@ TEST_F(WebCallTest, ACallIsCancelledWhenItsDeadlineHasPassed) {
     left = exchange.time_left();
     return FakeEnd(absl::DeadlineExceededError("late"));
   });
-  const http::PageRequest request = Post(kClassify, "application/json", "{}");
+  const TestRequest request = Post(kClassify, "application/json", "{}");
   ExpectRefusal(With(request, "connect-timeout-ms", "20"), 504, "deadline_exceeded", "late");
   EXPECT_LE(left, absl::Milliseconds(1));
 }
@@ -1530,14 +1582,12 @@ TEST_F(WebCallTest, AGrpcWebCallHasFrames) {
 }
 
 TEST_F(WebCallTest, AGrpcWebCallThatIsRefusedHasTrailers) {
-  const http::PageRequest good = Post(kClassify, "application/grpc-web", Framed(""));
+  const TestRequest good = Post(kClassify, "application/grpc-web", Framed(""));
   const auto body = [](const std::string& type, const std::string& text) {
     return Post(kClassify, type, text);
   };
-  http::PageRequest large = good;
-  large.read_body = []() -> absl::StatusOr<std::string> {
-    return absl::ResourceExhaustedError("too long");
-  };
+  TestRequest large = good;
+  large.body = absl::ResourceExhaustedError("too long");
   for (const auto& [request, code] :
        {std::pair{With(good, "authorization", ""), 16},
         std::pair{With(good, "grpc-timeout", "x"), 3},
@@ -1644,7 +1694,7 @@ TEST_F(WebCallTest, PagesOfAllowedOriginsMayCall) {
   options.allow_origins = {"https://app.example"};
   gateway_ = std::make_unique<Gateway>(std::move(options));
   // The server has a public name, which browsers send.
-  http::PageRequest request = Request("POST", "/v1/classify", "{}");
+  TestRequest request = Request("POST", "/v1/classify", "{}");
   request.headers["host"] = "sru.public.example";
   request.headers["user-agent"] = "Mozilla/5.0 (X11)";
   request.headers["sec-fetch-site"] = "cross-site";
@@ -1654,7 +1704,7 @@ TEST_F(WebCallTest, PagesOfAllowedOriginsMayCall) {
     EXPECT_EQ(Header(response, "Vary"), "Origin");
   };
 
-  http::PageRequest preflight = request;
+  TestRequest preflight = request;
   preflight.method = "OPTIONS";
   preflight.headers.erase("authorization");
   preflight.headers.erase("content-type");
@@ -1670,14 +1720,14 @@ TEST_F(WebCallTest, PagesOfAllowedOriginsMayCall) {
   EXPECT_EQ(answer->status, 200);
   expect_cors(*answer);
   expect_cors(*Ask(With(request, "authorization", "")));  // 401, before the body
-  const http::PageRequest stream =
+  const TestRequest stream =
       With(Post("/v1/generate", "application/json", R"({"max_new_tokens":1})"), "origin",
            "https://app.example");
   expect_cors(*Ask(stream));
   AwaitEnd();
 
   // Other pages are refused as without the option, and their browsers do not show them why.
-  for (const http::PageRequest& foreign :
+  for (const TestRequest& foreign :
        {With(request, "origin", "https://other.example"),
         With(preflight, "origin", "https://other.example"), With(request, "origin", "null")}) {
     const auto refusal = Ask(foreign);
@@ -1691,7 +1741,7 @@ TEST_F(WebCallTest, PagesOfAllowedOriginsMayCall) {
 }
 
 TEST_F(WebCallTest, WithoutAllowedOriginsPreflightsAreRefused) {
-  http::PageRequest preflight = Request("OPTIONS", kClassify);
+  TestRequest preflight = Request("OPTIONS", kClassify);
   preflight.headers["origin"] = "https://app.example";
   preflight.headers["access-control-request-method"] = "POST";
   const auto refusal = Ask(preflight);

@@ -151,16 +151,19 @@ class FuzzedDoor {
   http::HttpServer::Options HttpOptions() {
     http::HttpServer::Options options;
     options.loops = &loops_;
+    options.start = [](calls::HttpExchange* exchange, http::PageRequest request) {
+      return std::make_shared<http::PageCall>(exchange, std::move(request), Echo);
+    };
     return options;
   }
-  std::unique_ptr<http::HttpServer> http_ = std::make_unique<http::HttpServer>(
-      HttpOptions(), [](const std::shared_ptr<http::HttpCall>& call) {
-        http::PageResponse response;
-        absl::StatusOr<std::string> body = call->request().read_body();
-        response.body = body.ok() ? *std::move(body) : body.status().ToString();
-        if (call->request().query.empty()) return call->Reply(std::move(response));
-        call->ReplyInParts(response)->AsyncWrite(response.body, [](bool) {});
-      });
+  static void Echo(const std::shared_ptr<http::HttpCall>& call) {
+    absl::StatusOr<std::string> body = call->TakeBody();
+    http::PageResponse response =
+        http::TextResponse(200, body.ok() ? *std::move(body) : body.status().ToString());
+    if (call->request().query.empty()) return call->Reply(std::move(response));
+    call->ReplyInParts(response)->AsyncWrite(response.body, [](bool) {});
+  }
+  std::unique_ptr<http::HttpServer> http_ = std::make_unique<http::HttpServer>(HttpOptions());
   std::unique_ptr<door::NativeDoor> door_;
 };
 

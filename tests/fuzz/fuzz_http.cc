@@ -12,12 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/door/session.h"
-#include "server/http/exchange_call.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/require.h"
+#include "tests/testing/function_call.h"
 
 namespace sru::fuzz {
 namespace {
@@ -75,13 +75,14 @@ class Owner final : public server::http::HttpConnection::Owner {
     options_.keep_alive = true;
     options_.limits.max_header_bytes = 8192;
     options_.limits.max_body_bytes = 64;
-    hooks_.check_headers = [](server::http::PageRequest* request)
-        -> std::shared_ptr<const server::http::PageResponse> {
-      if (request->path != "/forbidden") return nullptr;
-      return std::make_shared<const server::http::PageResponse>();
+    functions_.check =
+        [](const server::http::PageRequest& request) -> server::http::HttpCall::Verdict {
+      if (request.path != "/forbidden") return {};
+      return {std::make_shared<const server::http::PageResponse>()};
     };
-    hooks_.handle = [this](const std::shared_ptr<server::http::HttpCall>& call) { Handle(call); };
-    hooks_.on_answer = [this](int status) { OnAnswer(status); };
+    functions_.handle = [this](const std::shared_ptr<server::http::HttpCall>& call) {
+      Handle(call);
+    };
   }
 
   const server::http::HttpServer::Options& options() const override { return options_; }
@@ -90,14 +91,17 @@ class Owner final : public server::http::HttpConnection::Owner {
   }
   void Post(std::function<void()> job) override { jobs_.Post(std::move(job)); }
   server::calls::HttpHandler* Start(server::calls::HttpExchange* exchange) override {
-    return StartExchangeCall(exchange, hooks_);
+    const auto call = std::make_shared<sru::testing::FunctionCall>(
+        exchange, server::http::RequestOf(*exchange), functions_);
+    call->Begin(&answers_);
+    return call.get();
   }
   void CountRequests(int change) override { requests_open_ += change; }
   bool draining() const override { return false; }
   server::transport::TimerSet& timers() override { return timers_; }
   void Handle(const std::shared_ptr<server::http::HttpCall>& call) {
     const server::http::PageRequest& request = call->request();
-    const absl::StatusOr<std::string> body = request.read_body();
+    const absl::StatusOr<std::string> body = call->TakeBody();
     Require(!body.ok() || body->size() <= options_.limits.max_body_bytes, "a body has its bound");
     requests_.push_back(absl::StrCat(request.method, " ", request.path, "?", request.query, " ",
                                      body.ok() ? *body : body.status().ToString()));
@@ -154,7 +158,8 @@ class Owner final : public server::http::HttpConnection::Owner {
 
  private:
   server::http::HttpServer::Options options_;
-  server::http::ExchangeHooks hooks_;
+  sru::testing::FunctionCall::Functions functions_;
+  server::http::AnswerCounts answers_{};
   Jobs jobs_;
   server::transport::TimerSet timers_;
   std::vector<std::string> requests_;

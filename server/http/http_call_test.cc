@@ -1,4 +1,4 @@
-#include "server/http/exchange_call.h"
+#include "server/http/http_call.h"
 
 #include <memory>
 #include <optional>
@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/function_call.h"
 
 namespace sru::server::http {
 namespace {
@@ -58,20 +59,22 @@ class PuppetHttpExchange final : public calls::HttpExchange {
   }
 };
 
-class ExchangeCallTest : public ::testing::Test {
+class HttpCallTest : public ::testing::Test {
  protected:
-  ExchangeCallTest() {
-    hooks_.check_headers = [](PageRequest* request) -> std::shared_ptr<const PageResponse> {
-      if (request->path != "/forbidden") return nullptr;
-      PageResponse response;
-      response.status = 401;
-      response.body = "no";
-      return std::make_shared<const PageResponse>(std::move(response));
+  HttpCallTest() {
+    functions_.check = [](const PageRequest& request) -> HttpCall::Verdict {
+      if (request.path != "/forbidden") return {};
+      return {std::make_shared<const PageResponse>(TextResponse(401, "no"))};
     };
-    hooks_.handle = [this](const std::shared_ptr<HttpCall>& call) { call_ = call; };
-    hooks_.on_answer = [this](int status) { statuses_.push_back(status); };
+    functions_.handle = [this](const std::shared_ptr<HttpCall>& call) { call_ = call; };
+    functions_.on_gone = [this] { ++gone_; };
   }
-  void Start() { handler_ = StartExchangeCall(&exchange_, hooks_); }
+  void Start() {
+    const auto call = std::make_shared<::sru::testing::FunctionCall>(
+        &exchange_, RequestOf(exchange_), functions_);
+    call->Begin(&counts_);
+    handler_ = call.get();
+  }
   void TearDown() override {
     call_ = nullptr;
     EXPECT_TRUE(exchange_.ended);
@@ -85,14 +88,15 @@ class ExchangeCallTest : public ::testing::Test {
     return response;
   }
 
-  ExchangeHooks hooks_;
+  ::sru::testing::FunctionCall::Functions functions_;
   PuppetHttpExchange exchange_;
   calls::HttpHandler* handler_ = nullptr;
   std::shared_ptr<HttpCall> call_;
-  std::vector<int> statuses_;
+  AnswerCounts counts_{};
+  int gone_ = 0;
 };
 
-TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
+TEST_F(HttpCallTest, ARequestIsThatOfItsFields) {
   exchange_.fields = {{"x-a", "1"}, {"host", "h"}, {"x-a", "2"}};
   Start();
   handler_->OnBody(absl::Cord("body"));
@@ -102,7 +106,7 @@ TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
   EXPECT_EQ(request.header("x-a") + " " + request.header("host"), "1, 2 h");
   EXPECT_EQ(request.peer, "ipv4:10.0.0.1:4711");
   EXPECT_EQ(request.remote_address(), "10.0.0.1");
-  EXPECT_EQ(*request.read_body(), "body");
+  EXPECT_EQ(*call_->TakeBody(), "body");
   call_->Reply(Text("answer"));
   EXPECT_EQ(exchange_.status, 200);
   EXPECT_THAT(
@@ -111,18 +115,18 @@ TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
                   Pair("X-Request-Id", ::testing::SizeIs(32)), Pair("Content-Type", "text/html"),
                   Pair("Content-Length", "6"), Pair("Retry-After", "1")));
   EXPECT_THAT(exchange_.parts, ElementsAre("answer"));
-  EXPECT_THAT(statuses_, ElementsAre(200));
+  EXPECT_EQ(counts_[2], 1);
 }
 
-TEST_F(ExchangeCallTest, PeersHaveAddresses) {
+TEST_F(HttpCallTest, PeersHaveAddresses) {
   exchange_.peer_name = "ipv6:%5Bfe80::1%254%5D:80";
   Start();
   handler_->OnBody(absl::DeadlineExceededError("late"));
   EXPECT_EQ(call_->request().remote_address(), "fe80::1%4");
-  EXPECT_EQ(call_->request().read_body().status(), absl::DeadlineExceededError("late"));
+  EXPECT_EQ(call_->TakeBody().status(), absl::DeadlineExceededError("late"));
 }
 
-TEST_F(ExchangeCallTest, ARefusalNeedsNoBodyAndNoHandler) {
+TEST_F(HttpCallTest, ARefusalNeedsNoBodyAndNoHandler) {
   exchange_.target = "/forbidden";
   Start();
   EXPECT_EQ(exchange_.status, 401);
@@ -131,7 +135,7 @@ TEST_F(ExchangeCallTest, ARefusalNeedsNoBodyAndNoHandler) {
   EXPECT_EQ(call_, nullptr);
 }
 
-TEST_F(ExchangeCallTest, TheExchangeLearnsWhatTheCheckHasFound) {
+TEST_F(HttpCallTest, TheExchangeLearnsWhatTheCheckHasFound) {
   const auto answer = [this] {
     Start();
     handler_->OnBody(absl::Cord());
@@ -142,17 +146,15 @@ TEST_F(ExchangeCallTest, TheExchangeLearnsWhatTheCheckHasFound) {
   EXPECT_FALSE(exchange_.accepted);
   EXPECT_GT(exchange_.max_body, 1U << 30);
   handler_->OnDone();
-  hooks_.check_headers = [this](PageRequest* request) -> std::shared_ptr<const PageResponse> {
-    request->caller = this;
-    request->max_body = 5;
-    return nullptr;
+  functions_.check = [this](const PageRequest& /*request*/) -> HttpCall::Verdict {
+    return {nullptr, this, 5};
   };
   answer();
   EXPECT_TRUE(exchange_.accepted);
   EXPECT_EQ(exchange_.max_body, 5U);
 }
 
-TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {
+TEST_F(HttpCallTest, AnAnswerWithoutABodyDescribesNone) {
   Start();
   handler_->OnBody(absl::Cord());
   PageResponse response = Text("");
@@ -164,7 +166,7 @@ TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {
   EXPECT_THAT(exchange_.parts, ElementsAre());
 }
 
-TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
+TEST_F(HttpCallTest, AHeadAsksForNoBody) {
   exchange_.method_text = "HEAD";
   Start();
   handler_->OnBody(absl::Cord());
@@ -173,14 +175,14 @@ TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
   EXPECT_THAT(exchange_.parts, ElementsAre());
 }
 
-TEST_F(ExchangeCallTest, ACallThatIsDroppedIsAnswered) {
+TEST_F(HttpCallTest, ACallThatIsDroppedIsAnswered) {
   Start();
   handler_->OnBody(absl::Cord());
   call_ = nullptr;
   EXPECT_EQ(exchange_.status, 503);
 }
 
-TEST_F(ExchangeCallTest, PartsLeaveOneByOne) {
+TEST_F(HttpCallTest, PartsLeaveOneByOne) {
   Start();
   handler_->OnBody(absl::Cord());
   PageResponse head;
@@ -202,17 +204,15 @@ TEST_F(ExchangeCallTest, PartsLeaveOneByOne) {
   EXPECT_THAT(exchange_.parts, ElementsAre("one", "two"));
 }
 
-TEST_F(ExchangeCallTest, AnAnswerInPartsLearnsThatNobodyReads) {
+TEST_F(HttpCallTest, AnAnswerInPartsLearnsThatNobodyReads) {
   Start();
   handler_->OnBody(absl::Cord());
-  int gone = 0;
-  call_->OnGone([&gone] { ++gone; });
   auto stream = call_->ReplyInParts(PageResponse());
   std::optional<bool> written;
   stream->AsyncWrite("one", [&written](bool ok) { written = ok; });
   handler_->OnCancel();
   handler_->OnWritten(false);
-  EXPECT_EQ(gone, 1);
+  EXPECT_EQ(gone_, 1);
   EXPECT_TRUE(call_->gone());
   EXPECT_EQ(written, false);
   stream->AsyncWrite("two", [&written](bool ok) { written = ok; });
