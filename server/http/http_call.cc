@@ -150,8 +150,10 @@ void HttpCall::WritePart(std::string part, std::function<void(bool)> written) {
   }
   if (written != nullptr) return written(!gone());
   absl::Cleanup undo = [this] {
+    std::function<void(bool)> dropped;  // may keep the stream, which keeps this
     MutexLock lock(&mutex_);
     writing_ = false;
+    dropped = std::exchange(written_, nullptr);
   };
   exchange_->Write(std::move(bytes));
   std::move(undo).Cancel();
