@@ -150,8 +150,8 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/cuda/program kernels/cuda/backend                          |
                          | kernels/bench kernels/testing                                      |
 tests/golden             | tests/testing models models/decoding kernels                       | nlohmann                 | 0 3250
-tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2950
-                         | server/calls/messages server/tasks/*                               |
+tests/fuzz               | tests/testing server server/base server/calls                      | absl grpc nlohmann protobuf | 0 2950
+                         | server/calls/bounds server/calls/messages server/tasks/*           |
                          | server/door server/http server/open_inference/tensors server/rest  |
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |

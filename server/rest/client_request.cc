@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -106,9 +105,7 @@ std::pair<v1::EncodeRequest*, const v1::EncodeResponse*> EncodeCall(const char* 
   return call;
 }
 
-int64_t ReadDimensions(FieldReader* fields) {
-  return fields->Integer("dimensions", 0, 1, std::numeric_limits<int32_t>::max());
-}
+int32_t ReadDimensions(FieldReader* fields) { return fields->Integer("dimensions", 0, 1); }
 
 // What /embed and the pipeline of an encoder have in common.
 v1::EncodeRequest* ReadInputs(FieldReader* fields, bool takes_token_vectors,
@@ -137,7 +134,7 @@ void ReadLabels(FieldReader* fields, FieldReader* parameters, ClientRequest* req
   const auto [classify, response] =
       Call<v1::ClassifyRequest, v1::ClassifyResponse>(MethodId::kClassify, request);
   ReadTexts("inputs", "", fields, request, classify);
-  classify->set_top_k(static_cast<int32_t>(parameters->Integer("top_k", 0, 1, kMost)));
+  classify->set_top_k(parameters->Integer("top_k", 0, 1, kMost));
   classify->set_truncate(parameters->Boolean("truncation"));
   parameters->RefuseUnless("function_to_apply", {"softmax"});
   request->append = [response = response](std::string* json) {
@@ -246,9 +243,8 @@ void ReadTranslation(const v1::TranslatorInfo& model, FieldReader* fields, Field
                                                            "only_first"}) != "do_not_truncate");
   parameters->RefuseUnless("clean_up_tokenization_spaces", {false});
   FieldReader generate = parameters->Object("generate_parameters");
-  translate->set_beam_size(static_cast<int32_t>(generate.Integer("num_beams", 0, 1, kMost)));
-  translate->set_max_new_tokens(
-      static_cast<int32_t>(generate.Integer("max_new_tokens", 0, 1, kMost)));
+  translate->set_beam_size(generate.Integer("num_beams", 0, 1, kMost));
+  translate->set_max_new_tokens(generate.Integer("max_new_tokens", 0, 1, kMost));
   parameters->Adopt(&generate);
   request->append = [response = response](std::string* json) {
     AppendList(response->translations(), json, [json](const v1::Translation& one) {
@@ -273,9 +269,8 @@ void ReadQuestion(FieldReader* fields, FieldReader* parameters, ClientRequest* r
   answer->add_queries()->set_question(inputs.Needed("question"));
   answer->mutable_queries(0)->add_passages(inputs.Needed("context"));
   fields->Adopt(&inputs);
-  answer->set_top_n(static_cast<int32_t>(parameters->Integer("top_k", 1, 1, kMost)));
-  answer->set_max_answer_tokens(
-      static_cast<int32_t>(parameters->Integer("max_answer_len", 0, 1, kMost)));
+  answer->set_top_n(parameters->Integer("top_k", 1, 1, kMost));
+  answer->set_max_answer_tokens(parameters->Integer("max_answer_len", 0, 1, kMost));
   parameters->RefuseUnless("align_to_words", {true});
   parameters->RefuseUnless("handle_impossible_answer", {false});
   request->append = [answer = answer, response = response](std::string* json) {

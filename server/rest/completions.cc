@@ -371,11 +371,17 @@ RouteGroup CompletionsRoutes() {
   route.calls = calls::MethodId::kGenerate;
   route.handle = [](const SharedCall& call) {
     CompletionsRequest request;
+    request.max_prompts = call->limits().max_sequences;
     const RestError error = ParseCompletionsRequest(call->body(), &call->memory(), &request);
     if (!error.status.ok()) return call->Fail(error);
     // The prompts stay, until they are sent.
     call->memory().ShrinkTo(2 * static_cast<int64_t>(call->body().size()));
     std::string().swap(call->body());
+    const auto samples = static_cast<size_t>(request.generate.num_samples());
+    const size_t state = request.prompts.size() * (sizeof(Prompt) + samples * sizeof(Choice));
+    if (!call->memory().Grow(static_cast<int64_t>(state))) {
+      return call->Fail(call->memory().NoMemory());
+    }
     std::make_shared<Completions>(call, std::move(request))->Start();
   };
   route.openapi = [] { return OpenApiPart("completions"); };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +24,6 @@ namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
-
-constexpr int kMostLogprobs = 5;
-constexpr int kDefaultMaxTokens = 16;
 
 // False, with a problem, if the list has anything but ids.
 bool ReadTokenIds(const json& list, const std::string& name, v1::Sequence* prompt,
@@ -63,9 +59,10 @@ void ReadPrompts(FieldReader* fields, CompletionsRequest* request) {
     ReadTokenIds(*value, "prompt", &prompts->emplace_back(), fields);
     return;
   }
-  if (value->size() > kMostPrompts) {
-    return fields->Fail("prompt", absl::StrCat("expected at most ", kMostPrompts,
-                                               " prompts, found ", value->size()));
+  if (value->size() > static_cast<size_t>(request->max_prompts)) {
+    return fields->Fail(
+        "prompt", absl::StrCat("expected at most ", request->max_prompts,
+                               " prompts (--max_sequences_per_request), found ", value->size()));
   }
   request->has_list_of_prompts = true;
   for (size_t i = 0; i < value->size(); ++i) {
@@ -161,7 +158,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kOtherNames[] = {
     {"top_candidates", "logprobs"},
 };
 // What is known of, and not supported.
-void RefuseOptions(FieldReader* fields, int64_t n) {
+void RefuseOptions(FieldReader* fields, int n) {
   fields->RefuseUnless("suffix", {""});  // these models write forward only
   fields->RefuseUnless("service_tier", {"auto", "default"});
   for (const char* const name : {"store", "ignore_eos", "use_beam_search"}) {
@@ -185,22 +182,20 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   v1::Sampling& sampling = *generate.mutable_sampling();
   generate.set_model(fields.String("model"));
   ReadPrompts(&fields, request);
-  const int64_t most = std::numeric_limits<int32_t>::max();
   request->echo = fields.Boolean("echo");
   generate.set_echo(request->echo);
-  const int64_t max_tokens = fields.Integer("max_tokens", kDefaultMaxTokens, 0, most);
+  const int max_tokens = fields.Integer("max_tokens", 16, 0);
   request->score_only = max_tokens == 0;
   if (request->score_only && !request->echo)
     fields.Fail("max_tokens", "expected more than 0, or \"echo\": true");
-  generate.set_max_new_tokens(static_cast<int32_t>(request->score_only ? 1 : max_tokens));
-  generate.set_min_new_tokens(static_cast<int32_t>(fields.Integer("min_tokens", 0, 0, most)));
-  const int64_t n = fields.Integer("n", 1, 1, 64);
-  generate.set_num_samples(static_cast<int32_t>(n));
+  generate.set_max_new_tokens(request->score_only ? 1 : max_tokens);
+  generate.set_min_new_tokens(fields.Integer("min_tokens", 0, 0));
+  generate.set_num_samples(fields.Integer("n", 1, 1, 64));
   sampling.set_temperature(fields.Number("temperature", 1, 0, 100));
   sampling.set_top_p(fields.Number("top_p", 0, 0, 1));
   // OpenAI's 0 leaves only the most probable token; in Sampling it means off.
   if (fields.Take("top_p") != nullptr && sampling.top_p() == 0) sampling.set_temperature(0);
-  sampling.set_top_k(std::max(static_cast<int32_t>(fields.Integer("top_k", 0, -1, most)), 0));
+  sampling.set_top_k(std::max(fields.Integer("top_k", 0, -1), 0));
   sampling.set_min_p(fields.Number("min_p", 0, 0, 1));
   sampling.set_repetition_penalty(fields.Number("repetition_penalty", 0, 0.01, 100));
   sampling.set_presence_penalty(fields.Number("presence_penalty", 0, -100, 100));
@@ -210,7 +205,7 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   ReadStops(&fields, &generate);
   ReadStopTokens(&fields, &generate);
   if (fields.Take("logprobs") != nullptr) {
-    request->logprobs = static_cast<int>(fields.Integer("logprobs", 0, 0, kMostLogprobs));
+    request->logprobs = fields.Integer("logprobs", 0, 0, 5);
     generate.set_token_log_probs(true);
     generate.set_token_texts(true);
     generate.set_top_candidates(*request->logprobs);
@@ -223,7 +218,7 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
     generate.clear_stop_token_ids();
   }
   ReadStream(&fields, request);
-  RefuseOptions(&fields, n);
+  RefuseOptions(&fields, generate.num_samples());
   // These say who asks, and how to find the answer again. The answer does not depend on them.
   for (const char* const name : {"user", "metadata", "safety_identifier", "prompt_cache_key"}) {
     static_cast<void>(fields.Take(name));

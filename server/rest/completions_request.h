@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "server/calls/bounds/request_limits.h"
 #include "server/rest/error_response.h"
 #include "server/rest/memory_hold.h"
 #include "sru/v1/inference.pb.h"
@@ -19,6 +20,8 @@
 namespace sru::server::rest {
 
 struct CompletionsRequest {
+  int max_prompts = calls::RequestLimits().max_sequences;  // for the reader
+
   v1::GenerateRequest generate;       // of each prompt, which it lacks
   std::vector<v1::Sequence> prompts;  // at least one
   bool has_list_of_prompts = false;   // `prompt` is a list of them, which may have one entry
@@ -28,9 +31,6 @@ struct CompletionsRequest {
   bool stream = false;
   bool include_usage = false;
 };
-
-// The most prompts of a request.
-inline constexpr int kMostPrompts = 256;
 
 // An error with an OK status if all is well; otherwise it names the field, also as `param`.
 RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,

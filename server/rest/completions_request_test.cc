@@ -176,6 +176,10 @@ TEST(CompletionsRequestTest, ErrorsNameTheField) {
        "service_tier: not supported, unless it is \"auto\" or \"default\", found \"flex\""},
       {R"({"prompt":"a","store":true})", "store: not supported, unless it is false, found true"},
       {R"({"prompt":"a","ignore_eos":0})", "ignore_eos: not supported, unless it is false"},
+      {R"({"prompt":"a","top_k":18446744073709551615})",
+       "top_k: expected a whole number from -1 to 2147483647, found 18446744073709551615"},
+      {R"({"prompt":[18446744073709551615]})",
+       "prompt: expected a token id at prompt[0], found 18446744073709551615"},
       {R"({"prompt":"a","top_k":-2})", "top_k: expected a whole number from -1 to"},
       {R"({"prompt":"a","n":2.5})", "n: expected a whole number from 1 to 64, found 2.5"},
       {R"({"prompt":"a","max_tokens":1e300})", "max_tokens: expected a whole number from 0"},
@@ -244,6 +248,20 @@ TEST(CompletionsRequestTest, RefusesWhatIsNotARequest) {
     EXPECT_THAT(std::string(Parse(body, &request).status.message()), StartsWith(start))
         << body.substr(0, 100);
   }
+}
+
+TEST(CompletionsRequestTest, PromptsAreAsManyAsTheLimitOfSequences) {
+  CompletionsRequest request;
+  request.max_prompts = 2;
+  EXPECT_TRUE(Parse(R"({"prompt":["a","b"]})", &request).status.ok());
+  for (const std::string list : {R"(["a","b","c"])", "[[1],[2],[3]]"}) {
+    const RestError error = Parse("{\"prompt\":" + list + "}", &request);
+    EXPECT_EQ(error.status,
+              absl::InvalidArgumentError(
+                  "prompt: expected at most 2 prompts (--max_sequences_per_request), found 3"));
+    EXPECT_EQ(error.param, "prompt");
+  }
+  EXPECT_TRUE(Parse(R"({"prompt":[1,2,3]})", &request).status.ok());  // one prompt
 }
 
 // What a body costs is linear in its bytes, however many small lists or objects it has.

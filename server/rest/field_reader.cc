@@ -67,6 +67,11 @@ absl::Status BuildTree(JsonReader* reader, size_t depth, json* tree) {  // NOLIN
   return absl::OkStatus();
 }
 
+// By way of a double, which has every int32: json compares 2^64 - 1 as if it were -1.
+bool IsIntegerIn(const json& value, int32_t least, int32_t most) {
+  return value.is_number_integer() && value.get<double>() >= least && value.get<double>() <= most;
+}
+
 }  // namespace
 
 absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
@@ -85,8 +90,7 @@ std::string Shown(const json& value) {
 }
 
 bool IsTokenId(const json& value) {
-  return value.is_number_integer() && value <= std::numeric_limits<int32_t>::max() &&
-         value >= std::numeric_limits<int32_t>::min();
+  return IsIntegerIn(value, std::numeric_limits<int32_t>::min(), FieldReader::kMost);
 }
 
 void FieldReader::Fail(const std::string& name, const std::string& message) {
@@ -105,17 +109,11 @@ const json* FieldReader::Take(const std::string& name) {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-int64_t FieldReader::Integer(const std::string& name, int64_t fallback, int64_t least,
-                             int64_t most) {
+int32_t FieldReader::Integer(const std::string& name, int32_t fallback, int32_t least,
+                             int32_t most) {
   const json* const value = Take(name);
   if (value == nullptr) return fallback;
-  const bool is_small =
-      value->is_number_integer() &&
-      (!value->is_number_unsigned() ||
-       value->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-  if (is_small && value->get<int64_t>() >= least && value->get<int64_t>() <= most) {
-    return value->get<int64_t>();
-  }
+  if (IsIntegerIn(*value, least, most)) return value->get<int32_t>();
   Wrong(name, absl::StrCat("a whole number from ", least, " to ", most), *value);
   return fallback;
 }

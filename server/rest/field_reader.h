@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -40,6 +41,8 @@ bool IsTokenId(const nlohmann::json& value);
 
 class FieldReader {
  public:
+  static constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+
   // The object must outlive it. `prefix` stands before the names in messages, such as
   // "parameters.".
   explicit FieldReader(const nlohmann::json& object, std::string prefix = "")
@@ -50,7 +53,7 @@ class FieldReader {
 
   // Null if the field is left out.
   const nlohmann::json* Take(const std::string& name);
-  int64_t Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most);
+  int32_t Integer(const std::string& name, int32_t fallback, int32_t least, int32_t most = kMost);
   float Number(const std::string& name, double fallback, double least, double most);
   bool Boolean(const std::string& name, bool fallback = false);
   std::string String(const std::string& name);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/mutator.h"
@@ -36,7 +37,7 @@ void RunAll(const Target& target, unsigned long rounds) {
   for (const std::string& bytes : ReadInputs(std::string("tests/fuzz/crashes/") + target.name)) {
     RunOne(target, bytes);
   }
-  Mutator mutator(seeds, EnvironmentOr("SRU_FUZZ_SEED", 1));
+  Mutator mutator(target, seeds, EnvironmentOr("SRU_FUZZ_SEED", 1));
   for (unsigned long i = EnvironmentOr("SRU_FUZZ_ROUNDS", rounds); i > 0; --i) {
     RunOne(target, mutator.Next());
   }
@@ -48,6 +49,12 @@ TEST(FuzzCorpusTest, ReadersKeepTheirPromises) {
 
 TEST(FuzzCorpusTest, ModelsAndServersKeepTheirPromises) {
   for (const Target& target : kWholeTargets) RunAll(target, 500);
+}
+
+TEST(FuzzCorpusTest, EveryRouteHasASeed) {
+  std::vector<std::string> seeds = ReadInputs("tests/fuzz/corpus/rest");
+  for (std::string& seed : ReadInputs("tests/fuzz/corpus/gateway")) seeds.push_back(seed);
+  EXPECT_THAT(RoutesWithout(seeds), ::testing::IsEmpty());
 }
 
 }  // namespace

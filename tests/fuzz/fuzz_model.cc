@@ -1,19 +1,15 @@
 // A small model of each task, as the exporter wrote it (tests/data/models), and students in
 // Marian's files, with changed bytes, through the loader that the server uses.
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
-#include "base/utf8.h"
 #include "kernels/backend.h"
 #include "kernels/reference/reference_backend.h"
 #include "models/memory_estimate.h"
@@ -21,48 +17,22 @@
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/script.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::fuzz {
 namespace {
 
-struct ModelFile {
-  std::string name;
-  std::string contents;
-};
-
 // The files of one model, in a directory that is removed at exit.
-class ModelCopy {
- public:
+struct ModelCopy {
   explicit ModelCopy(const std::string& original) {
-    std::string path = (std::filesystem::temp_directory_path() / "sru-fuzz-XXXXXX").string();
-    Require(mkdtemp(path.data()) != nullptr, "there is room for files");
-    directory_ = path;
     for (const auto& entry : std::filesystem::directory_iterator(original)) {
-      std::ifstream file(entry.path(), std::ios::binary);
-      files_.push_back(
-          {entry.path().filename(), std::string(std::istreambuf_iterator<char>(file), {})});
+      const std::string name = entry.path().filename();
+      files[name] = models::ReadWholeFile(entry.path());
+      directory.Write(name, files[name]);
     }
-    Require(!files_.empty(), "the program runs in the project's root");
-    std::sort(files_.begin(), files_.end(),
-              [](const ModelFile& a, const ModelFile& b) { return a.name < b.name; });
-    for (const ModelFile& file : files_) Write(file.name, file.contents);
   }
-  ~ModelCopy() {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
-  ModelCopy(const ModelCopy&) = delete;
-  ModelCopy& operator=(const ModelCopy&) = delete;
-
-  const std::filesystem::path& directory() const { return directory_; }
-  const std::vector<ModelFile>& files() const { return files_; }
-  void Write(const std::string& name, const std::string& contents) const {
-    std::ofstream(directory_ / name, std::ios::binary) << contents;
-  }
-
- private:
-  std::filesystem::path directory_;
-  std::vector<ModelFile> files_;
+  const models::TempDirectory directory;
+  std::map<std::string, std::string> files;
 };
 
 // Changes `contents` as the next bytes of the script say.
@@ -133,46 +103,33 @@ void RunStack(const models::Model& model) {
 void FuzzModel(std::string_view bytes) {
   static const auto* const kBackend =
       new std::unique_ptr<kernels::Backend>(kernels::CreateReferenceBackend());
-  static ModelCopy models[] = {
-      ModelCopy("tests/data/models/old_classifier/1"),
-      ModelCopy("tests/data/models/old_encoder/1"),
-      ModelCopy("tests/data/models/old_language_model/1"),
-      ModelCopy("tests/data/models/old_reader/1"),
-      ModelCopy("tests/data/models/old_translator/1"),
-      ModelCopy("tests/golden/student/shared"),
-      ModelCopy("tests/golden/student/apart"),
-      ModelCopy("tests/golden/student/int8"),
-  };
+  static std::map<std::string, ModelCopy, std::less<>> copies;
   constexpr size_t kMaxEdits = 16;
-  Script script(bytes);
-  const ModelCopy& copy = models[script.Byte() % std::size(models)];
+  const auto [name, edits] = SplitName(bytes);
+  if (!std::filesystem::is_directory(name)) return;
+  const ModelCopy& copy = copies.try_emplace(std::string(name), std::string(name)).first->second;
+  Script script(edits);
   std::vector<std::string> contents;
-  for (const ModelFile& file : copy.files()) contents.push_back(file.contents);
+  for (const auto& [file, was] : copy.files) contents.push_back(was);
   for (size_t i = 0; i < kMaxEdits && !script.empty(); ++i) {
     Edit(&script, &contents[script.Byte() % contents.size()]);
   }
   const auto write_changed = [&](bool original) {
-    for (size_t i = 0; i < contents.size(); ++i) {
-      const ModelFile& file = copy.files()[i];
-      if (contents[i] != file.contents)
-        copy.Write(file.name, original ? file.contents : contents[i]);
+    size_t i = 0;
+    for (const auto& [file, was] : copy.files) {
+      const std::string& now = contents[i++];
+      if (now != was) copy.directory.Write(file, original ? was : now);
     }
   };
   write_changed(/*original=*/false);
   // Before a model is loaded the server asks how much memory it will take.
   const models::MemoryEstimate estimate =
-      models::MemoryNeeds(copy.directory()).With(models::MemoryUse());
+      models::MemoryNeeds(copy.directory.path()).With(models::MemoryUse());
   Require(estimate.total() >= 0 && estimate.files >= 0, "an estimate is no less than nothing");
   kernels::CompileOptions options;
-  const auto model = models::Model::Load(copy.directory(), "fuzz", 1, **kBackend, options);
+  const auto model = models::Model::Load(copy.directory.path(), "fuzz", 1, **kBackend, options);
   write_changed(/*original=*/true);
-  if (!model.ok()) {
-    const std::string_view message(model.status().message().data(),
-                                   model.status().message().size());
-    Require(!message.empty() && message.size() < 4096 && FindInvalidUtf8(message) == message.size(),
-            "an error has a message, which is valid UTF-8 of a bounded length");
-    return;
-  }
+  if (!model.ok()) return RequireMessage(model.status());
   Require((*model)->parameter_count() > 0, "a model has weights");
   const models::ModelConfig& config = (*model)->config();
   switch ((*model)->task()) {

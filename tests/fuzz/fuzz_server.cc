@@ -2,8 +2,7 @@
 //
 // http2: a list of what is done on one connection. Its entries begin with a byte, of which the
 // lowest two bits say
-//   0, 1  a call: the method, which is a number or, if that is too large, a path; headers; the
-//         message
+//   0, 1  a call: the path of its method; headers; the message
 //   2     a frame with any type, flags, stream and payload
 //   3     bytes as they are
 // gateway: a request as a person would write it, with \n for \r\n; Host and Content-Length are
@@ -18,7 +17,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -33,6 +31,7 @@
 #include "grpcpp/grpcpp.h"
 #include "nlohmann/json.hpp"
 #include "server/base/log.h"
+#include "server/calls/method_info.h"
 #include "server/server.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/fuzz/fuzz_targets.h"
@@ -174,30 +173,14 @@ class TestedServer {
 
 // --- http2
 
-constexpr std::string_view kMethods[] = {
-    "/sru.v1.InferenceService/Classify",
-    "/sru.v1.InferenceService/Encode",
-    "/sru.v1.InferenceService/Score",
-    "/sru.v1.InferenceService/Generate",
-    "/sru.v1.InferenceService/EncodeStream",
-    "/sru.v1.InferenceService/Answer",
-    "/sru.v1.InferenceService/Translate",
-    "/sru.v1.InferenceService/ListModels",
-    "/sru.v1.InferenceService/GetModel",
-    "/inference.GRPCInferenceService/ServerLive",
-    "/inference.GRPCInferenceService/ServerReady",
-    "/inference.GRPCInferenceService/ModelReady",
-    "/inference.GRPCInferenceService/ServerMetadata",
-    "/inference.GRPCInferenceService/ModelMetadata",
-    "/inference.GRPCInferenceService/ModelInfer",
-    "/inference.GRPCInferenceService/ModelStreamInfer",
-    "/inference.GRPCInferenceService/ModelConfig",
-    "/inference.GRPCInferenceService/ModelStatistics",
-    "/inference.GRPCInferenceService/RepositoryIndex",
-    "/inference.GRPCInferenceService/RepositoryModelLoad",
-    "/grpc.health.v1.Health/Check",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-};
+// Whether gRPC must answer a call without headers.
+bool IsMethod(std::string_view path) {
+  for (const server::calls::MethodInfo& info : server::calls::method_table::kRows) {
+    if (path == absl::StrCat("/", info.service, "/", info.name)) return true;
+  }
+  return path == "/grpc.health.v1.Health/Check" ||
+         path == "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+}
 
 constexpr uint8_t kData = 0;
 constexpr uint8_t kHeaders = 1;
@@ -248,9 +231,7 @@ struct Conversation {
 };
 
 void AddCall(size_t kind, Script* script, uint32_t stream, Conversation* conversation) {
-  const size_t number = script->Byte();
-  const std::string_view path =
-      number < std::size(kMethods) ? kMethods[number] : script->Bytes(script->Byte());
+  const std::string_view path = script->Bytes(script->Byte());
   std::string block;
   AppendHeader(":method", "POST", &block);
   AppendHeader(":scheme", "http", &block);
@@ -274,7 +255,7 @@ void AddCall(size_t kind, Script* script, uint32_t stream, Conversation* convers
   conversation->bytes += Frame(kData, ends ? kEndStream : 0, stream, message);
   if (!ends || lies) return;
   // gRPC decides about headers of its own.
-  const bool is_certain = headers == 0 && number < std::size(kMethods);
+  const bool is_certain = headers == 0 && IsMethod(path);
   (is_certain ? conversation->owed : conversation->hoped).insert(stream);
 }
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -39,13 +39,12 @@
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/messages/request_parser.h"
+#include "server/calls/method.h"
 #include "server/http/page_host.h"
 #include "server/open_inference/tensors/infer_parameters.h"
 #include "server/open_inference/tensors/infer_request.h"
 #include "server/open_inference/tensors/sequence_input.h"
-#include "server/rest/client_request.h"
-#include "server/rest/completions_request.h"
-#include "server/rest/field_reader.h"
+#include "server/rest/api_routes.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_reader.h"
 #include "server/rest/memory_hold.h"
@@ -59,17 +58,13 @@
 #include "server/transport/auth_tokens.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/fuzz/require.h"
+#include "tests/fuzz/script.h"
+#include "tests/testing/plain_rest_call.h"
 
 namespace sru::fuzz {
 namespace {
 
-void RequireMessage(const absl::Status& status) {
-  Require(!status.message().empty(), "an error has a message");
-  Require(status.message().size() < 4096, "a message has a bounded length");
-  Require(FindInvalidUtf8({status.message().data(), status.message().size()}) ==
-              status.message().size(),
-          "a message is valid UTF-8, as gRPC wants it");
-}
+using server::calls::Method;
 
 // Whether it is an error, which then has a message.
 bool Failed(const absl::Status& status) {
@@ -917,10 +912,6 @@ void FuzzHeaders(std::string_view bytes) {
 
 namespace {
 
-void RequireUtf8(const std::string& text) {
-  Require(FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
-}
-
 // What the reader takes is JSON by another parser, and the reverse, up to the nesting.
 void RequireSameJson(absl::string_view text) {
   if (FindInvalidUtf8({text.data(), text.size()}) != text.size()) return;
@@ -1017,103 +1008,177 @@ void RequireRefusal(const absl::Status& status) {
 }
 
 // What is read can be written, and what is written is read as the same.
-void FuzzJson(std::string_view text, google::protobuf::Message* message) {
-  FuzzedBudget memory(int64_t{1} << 20);
-  {
-    server::rest::MemoryHold hold(&memory);
-    const absl::Status status =
-        server::rest::ParseJsonMessage({text.data(), text.size()}, &hold, message);
-    if (!status.ok()) return RequireRefusal(status);
-    Require(hold.bytes() > 0 || text.empty(), "memory is reserved");
-    for (const server::rest::JsonFields fields :
-         {server::rest::JsonFields::kAll, server::rest::JsonFields::kSet}) {
-      std::string json;
-      server::rest::MemoryHold unlimited(nullptr);
-      Require(server::rest::WriteJsonMessage(*message, fields, &unlimited, &json).ok(),
-              "a message can be written");
-      const std::unique_ptr<google::protobuf::Message> again(message->New());
-      Require(server::rest::ParseJsonMessage(json, &unlimited, again.get()).ok(),
-              "what is written can be read");
-      Require(again->SerializeAsString().size() == message->SerializeAsString().size(),
-              "nothing is lost");
-    }
+void RequireSameMessage(const google::protobuf::Message& message) {
+  for (const server::rest::JsonFields fields :
+       {server::rest::JsonFields::kAll, server::rest::JsonFields::kSet}) {
+    std::string json;
+    server::rest::MemoryHold unlimited(nullptr);
+    Require(server::rest::WriteJsonMessage(message, fields, &unlimited, &json).ok(),
+            "a message can be written");
+    const std::unique_ptr<google::protobuf::Message> again(message.New());
+    Require(server::rest::ParseJsonMessage(json, &unlimited, again.get()).ok(),
+            "what is written can be read");
+    Require(again->SerializeAsString().size() == message.SerializeAsString().size(),
+            "nothing is lost");
   }
-  Require(memory.used() == 0, "memory is given back");
 }
 
-// The body of POST /v1/completions.
-void FuzzCompletionsBody(std::string_view bytes) {
-  FuzzedBudget memory(int64_t{1} << 20);
-  server::rest::CompletionsRequest request;
-  {
-    server::rest::MemoryHold hold(&memory);
-    const server::rest::RestError error =
-        server::rest::ParseCompletionsRequest({bytes.data(), bytes.size()}, &hold, &request);
-    if (!error.status.ok()) return RequireRefusal(error.status);
-  }
-  Require(memory.used() == 0, "memory is given back");
-  Require(!request.prompts.empty(), "there is a prompt");
-  Require(request.generate.max_new_tokens() >= 0, "lengths are not negative");
-  Require(request.generate.num_samples() >= 1 && request.generate.num_samples() <= 64,
-          "there are 1 to 64 texts");
-  for (const v1::Sequence& prompt : request.prompts) RequireUtf8(prompt.text());
-}
-
-// The bodies of the routes that clients of other servers call.
-void FuzzClientBody(std::string_view body) {
-  FuzzedBudget memory(int64_t{1} << 20);
-  const auto read = [&](const auto& reader) {
-    server::rest::ClientRequest request;
-    server::rest::RestError error;
-    {
-      server::rest::MemoryHold hold(&memory);
-      nlohmann::json tree = nlohmann::json::object();
-      error = server::rest::ParseTree({body.data(), body.size()}, &hold, &tree);
-      server::rest::FieldReader fields(tree);
-      if (error.status.ok()) error = reader(&fields, &request);
+// The gateway's routes that take a body, over all methods.
+struct Api {
+  Api() {
+    for (const server::rest::RouteGroup& group : server::rest::ApiRoutes(methods)) {
+      for (const server::rest::Route& route : group.routes) {
+        if (route.max_body() == 0) continue;
+        lines.insert(absl::StrCat(route.method, " ", route.path));
+        table.Add(route);
+      }
     }
-    Require(memory.used() == 0, "memory is given back");
-    if (!error.status.ok()) return RequireRefusal(error.status);
-    std::string text;
-    Require(!request.append(&text).status.ok() || nlohmann::json::accept(text),
+  }
+  static const Api& Get() {
+    static const auto* const api = new Api;
+    return *api;
+  }
+  server::rest::RouteTable::Match Find(std::string_view line) const {
+    const size_t space = std::min(line.find(' '), line.size());
+    const std::string_view path = line.substr(std::min(space + 1, line.size()));
+    return table.Find({line.data(), space}, {path.data(), path.size()});
+  }
+  static std::vector<Method> Methods() {
+    std::vector<Method> rows;
+    for (const server::calls::MethodInfo& info : server::calls::method_table::kRows) {
+      Method& row = rows.emplace_back(Method::Of(info.id));
+      const auto* const method =
+          google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(
+              absl::StrCat(row.service, ".", row.name));
+      auto* const factory = google::protobuf::MessageFactory::generated_factory();
+      row.request = factory->GetPrototype(method->input_type());
+      row.response = factory->GetPrototype(method->output_type());
+    }
+    return rows;
+  }
+
+  const server::calls::MethodTable methods{Methods()};
+  server::rest::RouteTable table;
+  std::set<std::string> lines;  // "POST /v1/classify"
+};
+
+// Ends when it is asked for a message.
+class EmptyStream final : public server::calls::LocalStream {
+ public:
+  explicit EmptyStream(server::calls::LocalCalls::OnDone done) : done_(std::move(done)) {}
+  void Next() override { End(absl::OkStatus()); }
+  void Cancel() override { End(absl::CancelledError()); }
+
+ private:
+  void End(const absl::Status& status) {
+    if (const auto done = std::exchange(done_, nullptr)) done({{status, {}, {}}, {}});
+  }
+  server::calls::LocalCalls::OnDone done_;
+};
+
+class IgnoredParts final : public server::http::PageStream {
+  void AsyncWrite(std::string /*part*/, std::function<void(bool)> written) override {
+    written(true);
+  }
+};
+
+// A request whose calls are answered by empty messages, and GetModel by a model of the task.
+class FuzzedCall final : public testing::PlainRestCall {
+ public:
+  FuzzedCall(server::http::PageRequest request, std::string_view body, const char* task,
+             server::calls::ByteBudget* budget)
+      : PlainRestCall(std::move(request), std::string(body)), task_(task), memory_(budget) {
+    limits_.max_sequences = 64;
+    Require(memory_.Grow(static_cast<int64_t>(body.size())), "the body fits");
+  }
+  bool answered = false;
+  bool asked_for_model = false;
+
+  server::rest::MemoryHold& memory() override { return memory_; }
+  const server::calls::RequestLimits& limits() const override { return limits_; }
+  std::shared_ptr<server::calls::LocalCall> Unary(const std::string& method, absl::Cord request,
+                                                  server::calls::LocalCalls::OnDone done) override {
+    server::calls::LocalAnswer answer;
+    if (CheckRequest(method, request).id == server::calls::MethodId::kGetModel) {
+      asked_for_model = true;
+      v1::GetModelResponse response;
+      response.mutable_model()->set_task(task_);
+      answer.message = server::calls::ToCord(response);
+    }
+    done(std::move(answer));
+    return nullptr;
+  }
+  std::shared_ptr<server::calls::LocalStream> ServerStream(
+      const std::string& method, absl::Cord request,
+      server::calls::LocalCalls::OnMessage /*on_message*/,
+      server::calls::LocalCalls::OnDone done) override {
+    CheckRequest(method, request);
+    return std::make_shared<EmptyStream>(std::move(done));
+  }
+  void Reply(server::http::PageResponse response) override {
+    SetAnswered();
+    Require(response.content_type != server::rest::kJsonContentType ||
+                nlohmann::json::accept(response.body),
             "an answer without results is JSON");
-  };
-  for (const auto reader : {server::rest::ReadOpenAiEmbeddings, server::rest::ReadEmbed,
-                            server::rest::ReadTokenize, server::rest::ReadDetokenize}) {
-    read(reader);
   }
+  void Fail(const server::rest::RestError& error) override {
+    SetAnswered();
+    if (!absl::IsUnimplemented(error.status)) RequireRefusal(error.status);
+  }
+  std::unique_ptr<server::http::PageStream> ReplyInParts(
+      server::http::PageResponse /*head*/) override {
+    SetAnswered();
+    return std::make_unique<IgnoredParts>();
+  }
+
+ private:
+  void SetAnswered() { Require(!std::exchange(answered, true), "a request is answered once"); }
+  const Method& CheckRequest(const std::string& path, const absl::Cord& bytes) const {
+    const Method* const method = Api::Get().methods.Find(path);
+    Require(method != nullptr, "a route calls a method");
+    const std::unique_ptr<google::protobuf::Message> message(method->request->New());
+    Require(server::calls::ParseCord(bytes, message.get()), "a route makes a method's message");
+    if (method->service == server::calls::kInferenceService) RequireSameMessage(*message);
+    return *method;
+  }
+
+  const char* const task_;
+  server::rest::MemoryHold memory_;
+  server::calls::RequestLimits limits_;
+};
+
+void FuzzRoute(std::string_view line, std::string_view body) {
+  const server::rest::RouteTable::Match match = Api::Get().Find(line);
+  if (match.route == nullptr) return;
+  server::http::PageRequest request;
+  request.headers["content-type"] = match.route->content_types.front();
   for (const char* const task : {"encoder", "classifier", "tagger", "translator", "reader"}) {
-    v1::ModelInfo model;
-    model.set_task(task);
-    read([&](auto* fields, auto* request) {
-      return server::rest::ReadPipeline(model, fields, request);
-    });
+    FuzzedBudget memory(int64_t{1} << 20);
+    auto call = std::make_shared<FuzzedCall>(request, body, task, &memory);
+    match.route->handle(call);
+    Require(call->answered, "a request is answered");
+    const bool depends_on_task = call->asked_for_model;
+    call.reset();
+    Require(memory.used() == 0, "memory is given back");
+    if (!depends_on_task) break;
   }
 }
 
 }  // namespace
 
 void FuzzRest(std::string_view bytes) {
-  if (bytes.empty()) return;
-  v1::ClassifyRequest classify;
-  v1::EncodeRequest encode;
-  v1::ScoreRequest score;
-  v1::GenerateRequest generate;
-  v1::AnswerRequest answer;
-  v1::TranslateRequest translate;
-  google::protobuf::Message* const messages[] = {&classify, &encode, &score,
-                                                 &generate, &answer, &translate};
-  v1::DetokenizeRequest detokenize;
-  const size_t kind = static_cast<unsigned char>(bytes[0]) % (std::size(messages) + 2);
-  const std::string_view body = bytes.substr(1);
-  if (kind < std::size(messages)) {
-    FuzzJson(body, messages[kind]);
-  } else if (kind == std::size(messages)) {
-    FuzzCompletionsBody(body);
-    FuzzClientBody(body);
-  } else {
-    FuzzJson(body, &detokenize);
+  const auto [line, body] = SplitName(bytes);
+  if (line != "*") return FuzzRoute(line, body);
+  for (const std::string& each : Api::Get().lines) FuzzRoute(each, body);
+}
+
+std::set<std::string> RoutesWithout(const std::vector<std::string>& inputs) {
+  std::set<std::string> missing = Api::Get().lines;
+  for (const std::string& input : inputs) {
+    const server::rest::Route* const route = Api::Get().Find(SplitName(input).first).route;
+    if (route != nullptr) missing.erase(absl::StrCat(route->method, " ", route->path));
   }
+  return missing;
 }
 
 }  // namespace sru::fuzz

@@ -4,7 +4,11 @@
 #ifndef SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
 #define SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
 
+#include <cstddef>
+#include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace sru::fuzz {
 
@@ -16,8 +20,7 @@ void FuzzConfig(std::string_view bytes);
 void FuzzLines(std::string_view bytes);
 // spm.model, with texts that it cuts up; the first two bytes are the expected number of pieces
 void FuzzSentencePiece(std::string_view bytes);
-// a student's files: the first byte says whether these are its options, the options of a search, a
-// shortlist, weights in a .bin or an .npz, or a gzip'd file
+// a student's files: the first line says which (fuzz_marian.cc)
 void FuzzMarian(std::string_view bytes);
 // a text for every tokenizer; the first byte is the limit of tokens, and the length of the question
 // if the text is one for a reader
@@ -41,14 +44,17 @@ void FuzzHttp(std::string_view bytes);
 void FuzzV2(std::string_view bytes);
 // messages as gRPC frames them, which may be packed; the first byte is the size of the pieces
 void FuzzMessages(std::string_view bytes);
-// any other JSON body, of a request below /v1; the first byte says which
+// the body of a request to one of the gateway's routes, which are all targets: the first line is
+// "POST /v1/classify", or * for every route
 void FuzzRest(std::string_view bytes);
-// a text for every kind of document, and the fields of a form and of JSON; the first byte says
+// Returns the routes that take a body and that no input of "rest" or "gateway" names.
+std::set<std::string> RoutesWithout(const std::vector<std::string>& inputs);
+// a text for every kind of document, and the fields of a form and of JSON; the first line says
 // which (fuzz_texts.cc)
 void FuzzTexts(std::string_view bytes);
 
-// a small model of each task as the exporter wrote it, some of its files' bytes changed: which
-// model, then which file, where and how (fuzz_model.cc)
+// a small model of each task as the exporter wrote it, some of its files' bytes changed: the first
+// line names the model, then comes which file, where and how (fuzz_model.cc)
 void FuzzModel(std::string_view bytes);
 // On connections of a whole server with small models, which lives as long as the process does
 // (fuzz_server.cc).
@@ -63,6 +69,10 @@ void FuzzGateway(std::string_view bytes);
 struct Target {
   const char* name;  // also the directory of its seeds under corpus/
   void (*run)(std::string_view bytes);
+  bool has_name = false;  // the first line of an input names what is fuzzed, and stays as it is
+
+  // How many of the first bytes no mutation may change.
+  size_t NameBytes(std::string_view bytes) const { return has_name ? bytes.find('\n') + 1 : 0; }
 };
 
 // What libFuzzer runs: readers of bytes, without a thread.
@@ -71,7 +81,7 @@ inline constexpr Target kReaderTargets[] = {
     {"config", FuzzConfig},
     {"lines", FuzzLines},
     {"sentencepiece", FuzzSentencePiece},
-    {"marian", FuzzMarian},
+    {"marian", FuzzMarian, true},
     {"text", FuzzText},
     {"request", FuzzRequest},
     {"infer", FuzzInfer},
@@ -80,14 +90,14 @@ inline constexpr Target kReaderTargets[] = {
     {"headers", FuzzHeaders},
     {"http", FuzzHttp},
     {"v2", FuzzV2},
-    {"rest", FuzzRest},
+    {"rest", FuzzRest, true},
     {"messages", FuzzMessages},
-    {"texts", FuzzTexts},
+    {"texts", FuzzTexts, true},
 };
 
 // What needs a backend or the whole server.
 inline constexpr Target kWholeTargets[] = {
-    {"model", FuzzModel},
+    {"model", FuzzModel, true},
     {"http2", FuzzHttp2},
     {"gateway", FuzzGateway},
     {"door", FuzzDoor},

@@ -10,6 +10,7 @@
 #include "server/translation/request_fields.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/require.h"
+#include "tests/fuzz/script.h"
 
 namespace sru::fuzz {
 namespace {
@@ -83,21 +84,23 @@ void RequireFields(server::translation::RequestFields fields) {
 }  // namespace
 
 void FuzzTexts(std::string_view bytes) {
-  if (bytes.empty()) return;
-  const auto kind = static_cast<unsigned char>(bytes[0]) % 11;
-  const std::string text(bytes.substr(1));
-  if (kind >= 9) {
+  const auto [name, input] = SplitName(bytes);
+  const std::string text(input);
+  if (name == "form" || name == "json") {
     server::rest::MemoryHold memory(nullptr);
     server::translation::RequestFields fields;
     const absl::Status status =
-        kind == 9 ? fields.AddForm(text, &memory) : fields.AddJson(text, &memory);
+        name == "form" ? fields.AddForm(text, &memory) : fields.AddJson(text, &memory);
     if (status.ok()) RequireFields(std::move(fields));
     return;
   }
   if (FindInvalidUtf8(text) != text.size()) return;
   TextRules rules;
-  rules.format = static_cast<TextFormat>(kind % 3);
-  rules.splitting = static_cast<Splitting>(kind / 3);
+  const auto has = [name = name](std::string_view word) { return name.find(word) != name.npos; };
+  if (has("html")) rules.format = TextFormat::kHtml;
+  if (has("xml")) rules.format = TextFormat::kXml;
+  if (has("whole")) rules.splitting = Splitting::kNone;
+  if (has("no newlines")) rules.splitting = Splitting::kNoNewlines;
   rules.splitting_tags = {"p"};
   rules.ignored_tags = {"x"};
   FuzzDocument(text, rules);

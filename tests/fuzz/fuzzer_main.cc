@@ -32,3 +32,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   g_target->run(std::string_view(reinterpret_cast<const char*>(data), size));
   return 0;
 }
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned /*seed*/) {
+  const size_t name = g_target->NameBytes({reinterpret_cast<const char*>(data), size});
+  return name + LLVMFuzzerMutate(data + name, size - name, max_size - name);
+}

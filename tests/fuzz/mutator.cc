@@ -7,49 +7,24 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+
 namespace sru::fuzz {
 namespace {
 
 constexpr size_t kMaxBytes = 4096;
 
-// Pieces that have a meaning for one of the readers.
+// Pieces that have a meaning for one of the readers, with | between them.
+constexpr char kPieces[] =
+    "{|}|[|]|\"|,|:|-1|0|18446744073709551615|9223372036854775808|1e999|null|true|\"F32\"|\"F64\"|"
+    "\"shape\"|\"data_offsets\"|\"labels\"|\n|\r\n|'s|n't| |\u00e9|\u3000|\xff|\xed\xa0\x80|"
+    "\xef\xbb\xbf|Expect: 100-continue\n|Transfer-Encoding: chunked\n|\x0btraceparent|"
+    "\x0cgrpc-timeout|\xff\xff\xff\xff\xff\xff\xff\xff|\0\0\0\0\0\0\0\0";
+
 const std::vector<std::string>& Dictionary() {
-  static const auto* const kDictionary =
-      new std::vector<std::string>{"{",
-                                   "}",
-                                   "[",
-                                   "]",
-                                   "\"",
-                                   ",",
-                                   ":",
-                                   "-1",
-                                   "0",
-                                   "18446744073709551615",
-                                   "9223372036854775808",
-                                   "1e999",
-                                   "null",
-                                   "true",
-                                   "\"F32\"",
-                                   "\"F64\"",
-                                   "\"shape\"",
-                                   "\"data_offsets\"",
-                                   "\"labels\"",
-                                   "\n",
-                                   "\r\n",
-                                   "'s",
-                                   "n't",
-                                   " ",
-                                   "\u00e9",
-                                   "\u3000",
-                                   "\xff",
-                                   "\xed\xa0\x80",
-                                   "\xef\xbb\xbf",
-                                   "Expect: 100-continue\n",
-                                   "Transfer-Encoding: chunked\n",
-                                   "\x0btraceparent",
-                                   "\x0cgrpc-timeout",
-                                   std::string(8, '\0'),
-                                   std::string(8, '\xff')};
+  static const auto* const kDictionary = new std::vector<std::string>(
+      absl::StrSplit(absl::string_view(kPieces, sizeof(kPieces) - 1), '|'));
   return *kDictionary;
 }
 
@@ -70,11 +45,13 @@ std::vector<std::string> ReadInputs(const std::string& directory) {
   return inputs;
 }
 
-Mutator::Mutator(std::vector<std::string> seeds, uint64_t seed)
-    : seeds_(std::move(seeds)), random_(seed) {}
+Mutator::Mutator(const Target& target, std::vector<std::string> seeds, uint64_t seed)
+    : target_(target), seeds_(std::move(seeds)), random_(seed) {}
 
 std::string Mutator::Next() {
   std::string bytes = AnySeed();
+  const std::string name = bytes.substr(0, target_.NameBytes(bytes));
+  bytes.erase(0, name.size());
   for (size_t n = 1 + Below(4); n > 0; --n) {
     const size_t at = Below(bytes.size() + 1);
     switch (Below(6)) {
@@ -97,11 +74,13 @@ std::string Mutator::Next() {
       }
       case 5: {
         const std::string& other = AnySeed();
-        bytes = bytes.substr(0, at) + other.substr(Below(other.size() + 1));
+        const size_t first = target_.NameBytes(other);
+        bytes = bytes.substr(0, at) + other.substr(first + Below(other.size() - first + 1));
         break;
       }
     }
   }
+  bytes.insert(0, name);
   if (bytes.size() > kMaxBytes) bytes.resize(kMaxBytes);
   return bytes;
 }

@@ -129,7 +129,7 @@ int Main(int argc, char** argv) {
   const auto num_seeds = static_cast<long>(seeds.size());
 
   CatchFailures();
-  Mutator mutator(seeds, std::strtoull(flags["seed"].c_str(), nullptr, 10));
+  Mutator mutator(*target, seeds, std::strtoull(flags["seed"].c_str(), nullptr, 10));
   const Clock::time_point start = Clock::now();
   Clock::time_point next_line = start + std::chrono::seconds(10);
   double seconds = 0;

@@ -4,6 +4,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "base/utf8.h"
 
 namespace sru::fuzz {
 
@@ -12,6 +16,13 @@ inline void Require(bool condition, const char* promise) {
   if (condition) return;
   std::fprintf(stderr, "broken promise: %s\n", promise);
   std::abort();
+}
+
+// An error's message can be sent.
+inline void RequireMessage(const absl::Status& status) {
+  const std::string_view message(status.message().data(), status.message().size());
+  Require(!message.empty() && message.size() < 4096 && FindInvalidUtf8(message) == message.size(),
+          "an error has a message, which is valid UTF-8 of a bounded length");
 }
 
 }  // namespace sru::fuzz

@@ -2,11 +2,19 @@
 #ifndef SRU_TESTS_FUZZ_SCRIPT_H_
 #define SRU_TESTS_FUZZ_SCRIPT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace sru::fuzz {
+
+// The first line, which names what is fuzzed, and the input behind it.
+inline std::pair<std::string_view, std::string_view> SplitName(std::string_view bytes) {
+  const size_t end = std::min(bytes.find('\n'), bytes.size());
+  return {bytes.substr(0, end), bytes.substr(std::min(end + 1, bytes.size()))};
+}
 
 // Beyond its end an input has zeros as numbers and nothing as bytes.
 class Script {
