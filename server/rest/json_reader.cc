@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -331,23 +332,27 @@ JsonNumber JsonNumberOf(double real) {
 }
 
 JsonNumber ParseJsonNumber(absl::string_view text) {
+  const auto parse = [text](auto* value) {
+    const char* const end = text.data() + text.size();
+    const std::from_chars_result result = std::from_chars(text.data(), end, *value);
+    return result.ec == std::errc() && result.ptr == end;
+  };
   JsonNumber number;
-  number.text = text == "-0" ? "0" : text;
   int64_t as_signed = 0;
   uint64_t as_unsigned = 0;
-  if (text.find_first_of(".eE") == absl::string_view::npos) {
-    if (absl::SimpleAtoi(text, &as_signed)) number.as_signed = as_signed;
-    if (absl::SimpleAtoi(number.text, &as_unsigned)) number.as_unsigned = as_unsigned;
-  }
-  if (number.as_signed.has_value()) {
+  if (parse(&as_signed)) {
+    number.as_signed = as_signed;
+    if (as_signed >= 0) number.as_unsigned = static_cast<uint64_t>(as_signed);
     number.real = static_cast<double>(as_signed);
-  } else if (number.as_unsigned.has_value()) {
+  } else if (parse(&as_unsigned)) {
+    number.as_unsigned = as_unsigned;
     number.real = static_cast<double>(as_unsigned);
   } else {
-    static_cast<void>(absl::SimpleAtod(text, &number.real));  // JsonReader has checked its form
+    // from_chars does not tell what is too small from what is too large.
+    if (!parse(&number.real)) static_cast<void>(absl::SimpleAtod(text, &number.real));
     number = JsonNumberOf(number.real);
-    number.text = text;
   }
+  number.text = text == "-0" ? "0" : text;
   return number;
 }
 
