@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/utf8.h"
+#include "base/valid_utf8.h"
 #include "server/base/interruption.h"
 
 namespace sru::server::rest {
@@ -370,7 +371,7 @@ absl::Status ReadJsonBody(absl::string_view body, JsonErrors errors,
   if (status.ok()) reader.ExpectEnd();
   if (!reader.ok()) return JsonSyntaxError(text, reader.status());
   const absl::string_view seen = text.substr(0, reader.offset());
-  if (FindInvalidUtf8({seen.data(), seen.size()}) < seen.size()) {
+  if (!IsValidUtf8({seen.data(), seen.size()})) {
     return JsonSyntaxError(text, absl::OkStatus());
   }
   if (status.ok() || errors == JsonErrors::kInOrder) return status;
