@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/valid_utf8.h"
 #include "gtest/gtest.h"
 
 namespace sru {
@@ -31,7 +32,15 @@ TEST(Utf8Test, FindsTheFirstInvalidByte) {
       {std::string("a\0b", 3), 3},     // NUL is a character
       {"\u00e9\u00e9\xc3(\u00e9", 4},  // a lead byte with no continuation
   };
-  for (const auto& c : kCases) EXPECT_EQ(FindInvalidUtf8(c.text), c.offset) << c.text;
+  // The vectors of simdjson's check are shorter than 70 bytes.
+  const std::string padding(70, 'x');
+  for (const auto& c : kCases) {
+    EXPECT_EQ(FindInvalidUtf8(c.text), c.offset) << c.text;
+    const bool is_valid = c.offset == c.text.size();
+    EXPECT_EQ(IsValidUtf8(c.text), is_valid) << c.text;
+    EXPECT_EQ(IsValidUtf8(padding + c.text), is_valid) << c.text;
+    EXPECT_EQ(IsValidUtf8(c.text + padding), is_valid) << c.text;
+  }
 }
 
 TEST(Utf8Test, EveryOffsetOfABadByteIsFound) {
@@ -40,6 +49,7 @@ TEST(Utf8Test, EveryOffsetOfABadByteIsFound) {
       std::string text(size, 'x');
       text[bad] = '\x80';
       EXPECT_EQ(FindInvalidUtf8(text), bad);
+      EXPECT_FALSE(IsValidUtf8(text));
     }
   }
 }

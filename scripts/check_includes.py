@@ -31,7 +31,7 @@ import sys
 # room                   | rooms that it may include                          | libraries | most lines: product, tests
 TABLE = """
 proto                    |                                                                    | protobuf                 | 1650 300
-base                     |                                                                    | absl cli11 utf8proc      | 1250 600
+base                     |                                                                    | absl cli11 simdjson utf8proc | 1250 600
 
 kernels                  |                                                                    |                          | 4500 0
 kernels/common           |                                                                    |                          | 250 0
@@ -201,6 +201,7 @@ LIBRARIES = {
     "libdeflate": "libdeflate.h", "libzip": "zip.h", "nghttp2": "nghttp2/", "nlohmann": "nlohmann/",
     "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
     "protobuf": "google/protobuf/", "re2": "re2/", "sentencepiece": "sentencepiece_",
+    "simdjson": "simdjson.h",
     "utf8proc": "utf8proc.h", "yaml_cpp": "yaml-cpp/", "zlib": "zlib.h",
 }
 # header of Abseil -> the names that are looked for

@@ -29,7 +29,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc prometheus-cpp-dev libboost-dev libcld2-dev libcli11-dev libdeflate-dev libdnnl-dev libhwy-dev libicu-dev
-  libre2-dev
+  libre2-dev libsimdjson-dev
   libnghttp2-dev libjemalloc-dev libssl-dev libutf8proc-dev libyaml-cpp-dev libzip-dev zlib1g-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev
   libbenchmark-dev python3 python3-venv curl openssl)

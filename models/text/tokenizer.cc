@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "base/valid_utf8.h"
 
 namespace sru::models {
 namespace {
@@ -128,9 +129,8 @@ std::string Tokenizer::Missing(std::string_view /*text*/, size_t begin, size_t e
 }
 
 absl::Status CheckUtf8(std::string_view text) {
-  const size_t invalid = FindInvalidUtf8(text);
-  if (invalid == text.size()) return absl::OkStatus();
-  return InvalidArgument("not valid UTF-8 at byte ", invalid);
+  if (IsValidUtf8(text)) return absl::OkStatus();
+  return InvalidArgument("not valid UTF-8 at byte ", FindInvalidUtf8(text));
 }
 
 std::string ByteName(unsigned char byte) {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/utf8.h"
+#include "base/valid_utf8.h"
 #include "base/wire_reader.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
@@ -206,7 +206,7 @@ absl::Status WriteJsonMessage(const Message& message, JsonFields fields, MemoryH
 
 void AppendJsonString(absl::string_view text, std::string* json) {
   static constexpr char kHex[] = "0123456789abcdef";
-  if (FindInvalidUtf8({text.data(), text.size()}) < text.size()) {
+  if (!IsValidUtf8({text.data(), text.size()})) {
     *json += JsonText(nlohmann::json(std::string(text)));
     return;
   }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/utf8.h"
+#include "base/valid_utf8.h"
 #include "server/base/interruption.h"
 
 namespace sru::server::rest {
@@ -331,23 +333,27 @@ JsonNumber JsonNumberOf(double real) {
 }
 
 JsonNumber ParseJsonNumber(absl::string_view text) {
+  const auto parse = [text](auto* value) {
+    const char* const end = text.data() + text.size();
+    const std::from_chars_result result = std::from_chars(text.data(), end, *value);
+    return result.ec == std::errc() && result.ptr == end;
+  };
   JsonNumber number;
-  number.text = text == "-0" ? "0" : text;
   int64_t as_signed = 0;
   uint64_t as_unsigned = 0;
-  if (text.find_first_of(".eE") == absl::string_view::npos) {
-    if (absl::SimpleAtoi(text, &as_signed)) number.as_signed = as_signed;
-    if (absl::SimpleAtoi(number.text, &as_unsigned)) number.as_unsigned = as_unsigned;
-  }
-  if (number.as_signed.has_value()) {
+  if (parse(&as_signed)) {
+    number.as_signed = as_signed;
+    if (as_signed >= 0) number.as_unsigned = static_cast<uint64_t>(as_signed);
     number.real = static_cast<double>(as_signed);
-  } else if (number.as_unsigned.has_value()) {
+  } else if (parse(&as_unsigned)) {
+    number.as_unsigned = as_unsigned;
     number.real = static_cast<double>(as_unsigned);
   } else {
-    static_cast<void>(absl::SimpleAtod(text, &number.real));  // JsonReader has checked its form
+    // from_chars does not tell what is too small from what is too large.
+    if (!parse(&number.real)) static_cast<void>(absl::SimpleAtod(text, &number.real));
     number = JsonNumberOf(number.real);
-    number.text = text;
   }
+  number.text = text == "-0" ? "0" : text;
   return number;
 }
 
@@ -365,7 +371,7 @@ absl::Status ReadJsonBody(absl::string_view body, JsonErrors errors,
   if (status.ok()) reader.ExpectEnd();
   if (!reader.ok()) return JsonSyntaxError(text, reader.status());
   const absl::string_view seen = text.substr(0, reader.offset());
-  if (FindInvalidUtf8({seen.data(), seen.size()}) < seen.size()) {
+  if (!IsValidUtf8({seen.data(), seen.size()})) {
     return JsonSyntaxError(text, absl::OkStatus());
   }
   if (status.ok() || errors == JsonErrors::kInOrder) return status;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "base/valid_utf8.h"
 #include "base/wire_reader.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/map.h"
@@ -379,8 +380,9 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
   SRU_ASSIGN_OR_RETURN(const size_t length, JsonLength(json_length, body.size()));
   const auto text = std::make_shared<const std::string>(std::move(body));
   const absl::string_view json = absl::string_view(*text).substr(0, length);
-  if (const size_t at = FindInvalidUtf8({json.data(), json.size()}); at != json.size()) {
-    return InvalidArgument("JSON, byte ", at, ": expected UTF-8");
+  if (!IsValidUtf8({json.data(), json.size()})) {
+    return InvalidArgument("JSON, byte ", FindInvalidUtf8({json.data(), json.size()}),
+                           ": expected UTF-8");
   }
   const int64_t before = memory->bytes();
 

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "base/utf8.h"
+#include "base/valid_utf8.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_reader.h"
 
@@ -268,7 +268,7 @@ absl::Status CheckStrings(absl::string_view raw, size_t count, absl::string_view
       return absl::InternalError(absl::StrCat(tensor, ": the bytes end within element ", i));
     }
     const absl::string_view text = raw.substr(4, size);
-    if (FindInvalidUtf8({text.data(), text.size()}) != text.size()) {
+    if (!IsValidUtf8({text.data(), text.size()})) {
       return InvalidArgument(tensor, ": element ", i,
                              " is not UTF-8, as a JSON string must be: ask for ",
                              "this output with the parameter binary_data");
