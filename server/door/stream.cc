@@ -61,6 +61,13 @@ ssize_t GiveAnswer(nghttp2_session* /*session*/, int32_t /*id*/, uint8_t* to, si
   return static_cast<Stream*>(source->ptr)->ReadAnswer(to, size, flags);
 }
 
+nghttp2_data_provider ProviderOf(Stream* stream) {
+  nghttp2_data_provider provider;
+  provider.source.ptr = stream;
+  provider.read_callback = GiveAnswer;
+  return provider;
+}
+
 }  // namespace
 
 template <typename Bytes>
@@ -138,6 +145,11 @@ void Stream::OnHead() {
 }
 
 void Stream::Begin() {
+  const absl::Duration most = context_.options.limits.max_call;
+  if (most != absl::InfiniteDuration()) {
+    last_at_ = ClockNow() + absl::ToChronoNanoseconds(most);
+    SetTimer();
+  }
   if (!head_.is_grpc() && context_.options.start_http != nullptr) {
     if (!HeadIsWhole()) return SendHttpStatus("431");
     state_.reading = Reading::kYes;
@@ -503,9 +515,18 @@ void Stream::StopWaiting(absl::Status reason) {
 // What ends a call early.
 
 void Stream::OnTimer(SteadyTime now) {
+  if (!can_answer()) {
+    const bool is_rest = state_.answer == Answer::kFramed;
+    return connection_->Reset(id_, is_rest ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
+  }
+  if (now >= last_at_) {
+    last_at_ = now + kRestTimeout;  // for the end
+    return Fail(absl::DeadlineExceededError(
+        absl::StrCat("the call took longer than --max_call_s allows, which is ",
+                     absl::FormatDuration(context_.options.limits.max_call))));
+  }
   if (now >= deadline_) return Fail(DeadlinePassed());
   if (now < idle_at_) return SetTimer();
-  if (!can_answer()) return connection_->Reset(id_, NGHTTP2_NO_ERROR);
   state_.Reach(Request::kEnded);
   EndInput();
 }
@@ -518,6 +539,10 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
       (http_ != nullptr || ((prefix_left_ + message_left_ > 0) && prefix_left_ < prefix_.size()));
   Cancel();
   if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
+  // The handler may be about to set a head of its own.
+  if (http_ != nullptr && absl::IsDeadlineExceeded(status)) {
+    return SendHttpStatus("504", status.message());
+  }
   if (http_ != nullptr) SetHead(absl::IsUnauthenticated(status) ? 401 : 503, {});
   // A handler counts its call, and the check of callers what it refuses.
   calls::CallEnd end;
@@ -672,7 +697,6 @@ void Stream::RunOnLoop() {
   if (!finishes) return;
   calls::CallEnd end = std::exchange(given_end_, calls::CallEnd());
   if (!can_answer()) return EndCall();
-  loop_.timers().Clear(this);
   DropHeld();
   SendEnd(std::move(end));
 }
@@ -703,6 +727,7 @@ void Stream::SetMessage(absl::Cord message, bool compressed) {
 
 void Stream::SendEnd(calls::CallEnd end) {
   end_ = std::move(end);
+  loop_.timers().Set(this, last_at_);
   SetUnsent();
   Send(Answer::kComplete);
 }
@@ -726,9 +751,7 @@ void Stream::Send(Answer reaches) {
   if (!can_answer()) head.AddMetadata(end_.headers);
   if (has_message) {
     if (compresses()) head.AddConstant("grpc-encoding", "gzip");
-    nghttp2_data_provider provider;
-    provider.source.ptr = this;
-    provider.read_callback = GiveAnswer;
+    const nghttp2_data_provider provider = ProviderOf(this);
     nghttp2_submit_response(session, id_, head.data(), head.size(), &provider);
   } else if (headers_.empty() && end_.headers.empty()) {
     if (http_ == nullptr) head.AddEnd(end_);
@@ -773,12 +796,19 @@ ssize_t Stream::ReadAnswer(uint8_t* to, size_t size, uint32_t* flags) {
   return static_cast<ssize_t>(used);
 }
 
-void Stream::SendHttpStatus(absl::string_view status) {
+void Stream::SendHttpStatus(absl::string_view status, absl::string_view text) {
   state_.Reach(Answer::kComplete);
-  SetUnsent();
   HeaderList head;
   head.AddConstant(":status", status);
-  nghttp2_submit_response(connection_->session(), id_, head.data(), head.size(), nullptr);
+  const nghttp2_data_provider provider = ProviderOf(this);
+  if (!text.empty()) {
+    head.AddConstant("content-type", "text/plain");
+    SetMessage(absl::Cord(text), /*compressed=*/false);
+  }
+  loop_.timers().Set(this, last_at_);
+  SetUnsent();
+  nghttp2_submit_response(connection_->session(), id_, head.data(), head.size(),
+                          text.empty() ? nullptr : &provider);
   connection_->WriteSoon();
 }
 
@@ -805,8 +835,7 @@ bool Stream::OnEndFramed() {
   if (!may_go_on || !TakeOpen(kStreamBytes, 1)) return false;
   connection_->FlushLater(this);  // it stays open after its answer was taken
   progress_ = 0;
-  idle_at_ = ClockNow() + kRestTimeout;
-  SetTimer();
+  loop_.timers().Set(this, ClockNow() + kRestTimeout);
   return true;
 }
 

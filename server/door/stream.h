@@ -168,14 +168,15 @@ class Stream final : public calls::HttpExchange,
   // The call asks for a message.
   void ReadNext();
   void WaitForBytes();
-  void SetTimer() { loop_.timers().Set(this, std::min(deadline_, idle_at_)); }
+  void SetTimer() { loop_.timers().Set(this, std::min({deadline_, idle_at_, last_at_})); }
   // Read the body of a request that is no call.
   void TakeBody(absl::string_view bytes);
   void GiveBody(absl::Status status);
   // Ends the call from here, as far as it has begun.
   void Fail(absl::Status status, calls::Metadata trailers = {});
   void Cancel();
-  void SendHttpStatus(absl::string_view status);
+  // Answers with a status of HTTP and, if it is not empty, with a text.
+  void SendHttpStatus(absl::string_view status, absl::string_view text = "");
   // Takes of the memory of calls without a token, of which all that are of the same kind may have a
   // part.
   bool TakeOpen(int64_t bytes, int64_t part);
@@ -217,7 +218,8 @@ class Stream final : public calls::HttpExchange,
   callers::CallerPtr caller_;           // of a call
   callers::Lease lease_;                // until the call ends
   SteadyTime deadline_ = SteadyTime::max();
-  // By when the client has to send its next message, or the rest of a request that was answered.
+  SteadyTime last_at_ = SteadyTime::max();  // when the stream is over, even if its answer waits
+  // By when the client has to send its next message.
   SteadyTime idle_at_ = SteadyTime::max();
   calls::CallHandler* handler_ = nullptr;
   calls::HttpHandler* http_ = nullptr;  // the same, of a request that is no call
