@@ -793,6 +793,29 @@ TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
   EXPECT_EQ(door_->num_not_taken(), 1);
 }
 
+// Each message is taken within the time-out.
+TEST_F(NativeDoorTest, AnAnswerThatIsTakenTooSlowlyEndsTheConnection) {
+  options_.send_timeout = absl::Milliseconds(2500);
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
+  client.SendHead(1, "/t.T/Puppets");
+  calls::Exchange& exchange = log_.Await();
+  for (size_t i = 1; i <= 3 && !client.closed(); ++i) {
+    log_.Clear();
+    exchange.Write(absl::Cord("m"));
+    const absl::Time take = SteadyNow() + absl::Seconds(2);
+    client.ReadUntil([&] { return client.closed() || SteadyNow() > take; });
+    client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 1, Number(6, 4)));
+    client.ReadUntil([&] { return client.closed() || client.stream(1).data.size() == 6 * i; });
+    EXPECT_TRUE(PollUntil([&] { return log_.Has("written") || log_.Has("not written"); }));
+  }
+  EXPECT_TRUE(client.ReadClose());
+  exchange.Finish({absl::OkStatus(), {}, {}});
+  EXPECT_TRUE(Happens("done"));
+  EXPECT_EQ(door_->num_not_taken(), 1);
+}
+
 TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
   Serve();
   RawClient client(port());

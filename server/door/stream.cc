@@ -814,7 +814,7 @@ void Stream::SendHttpStatus(absl::string_view status, absl::string_view text) {
 
 void Stream::SetUnsent() {
   if (StreamHook<UnsentStreams>::is_linked()) return;
-  unsent_since_ = ClockNow();
+  unsent_since_ = rate_.BeginPart(ClockNow(), message_left_);
   connection_->AwaitTaken(this);
   context_.unsent.fetch_add(1, std::memory_order_relaxed);
 }
@@ -822,6 +822,7 @@ void Stream::SetUnsent() {
 void Stream::SetSent() {
   if (!StreamHook<UnsentStreams>::is_linked()) return;
   StreamHook<UnsentStreams>::unlink();
+  rate_.EndPart(ClockNow());
   context_.unsent.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -28,6 +28,7 @@
 #include "server/door/request_head.h"
 #include "server/door/stream_state.h"
 #include "server/transport/loop.h"
+#include "server/transport/taken_rate.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::door {
@@ -90,7 +91,8 @@ class Stream final : public calls::HttpExchange,
   // accepted. `trusted`: its certificate is.
   void Recheck(bool trusted);
 
-  // Since when it waits for bytes of its client, or for its client to take an answer.
+  // Since when it waits for bytes of its client, or for its client to take an answer; earlier by
+  // what the client owes (TakenRate).
   SteadyTime waits_since() const { return waits_since_; }
   SteadyTime unsent_since() const { return unsent_since_; }
   // Of the connection: it is in the list of those whose OnFlushed() is to be called.
@@ -262,6 +264,7 @@ class Stream final : public calls::HttpExchange,
   calls::CallEnd end_;  // follows the message
   bool is_busy_ = false;
   SteadyTime unsent_since_;
+  transport::TakenRate rate_;
 };
 
 }  // namespace sru::server::door
