@@ -202,6 +202,7 @@ TEST(OptionsTest, WrongValuesNameTheFlag) {
   EXPECT_THAT(ParseError({"--drain_timeout_s=1", "--drain_delay_s=2"}),
               HasSubstr("--drain_delay_s"));
   EXPECT_EQ(Parse({"--max_connection_age_s=0"})->connections.max_age, absl::InfiniteDuration());
+  EXPECT_EQ(Parse({"--max_call_s=0"})->connections.max_call, absl::InfiniteDuration());
 }
 
 TEST(OptionsTest, EachErrorIsListed) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -835,7 +836,10 @@ void Connection::AwaitBytes(Stream* stream) {
 }
 
 void Connection::AwaitTaken(Stream* stream) {
-  unsent_.push_back(*stream);
+  // Nearly always the last one.
+  auto at = unsent_.end();
+  while (at != unsent_.begin() && std::prev(at)->unsent_since() > stream->unsent_since()) --at;
+  unsent_.insert(at, *stream);
   CheckBy(After(stream->unsent_since(), context_.options.send_timeout));
 }
 

@@ -686,6 +686,29 @@ TEST_F(NativeDoorTest, AResetAtItsDeadlineCancelsACallOnce) {
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
 }
 
+TEST_F(NativeDoorTest, ACallHasALongestTime) {
+  options_.limits.max_call = absl::Milliseconds(100);
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
+  client.SendHead(1, "/t.T/Puppets", {{"grpc-timeout", "60S"}});
+  calls::Exchange& silent = Take();
+  silent.Read();
+  EXPECT_EQ(client.StatusOf(1), "4");
+  EXPECT_THAT(client.Value(1, "grpc-message"), HasSubstr("--max_call_s"));
+  EXPECT_TRUE(Happens("no message"));
+  silent.Finish({absl::CancelledError(), {}, {}});
+  EXPECT_TRUE(Happens("done"));
+  EXPECT_THAT(log_.all(), ElementsAre("cancel", "no message", "done"));
+  // An answer that is complete in time and not taken.
+  uint32_t id = 1;
+  EXPECT_TRUE(PollUntil([&] {
+    client.SendHead(id += 2, "/t.T/Puppets");
+    Take().WriteAndFinish(absl::Cord("m"), {absl::OkStatus(), {}, {}});
+    return client.ReadEnd(id) && client.stream(id).reset == NGHTTP2_CANCEL;
+  }));
+}
+
 TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   options_.bytes_timeout = absl::Milliseconds(200);
   Serve();
@@ -767,6 +790,29 @@ TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
   exchange.Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(Happens("done"));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
+  EXPECT_EQ(door_->num_not_taken(), 1);
+}
+
+// Each message is taken within the time-out.
+TEST_F(NativeDoorTest, AnAnswerThatIsTakenTooSlowlyEndsTheConnection) {
+  options_.send_timeout = absl::Milliseconds(2500);
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
+  client.SendHead(1, "/t.T/Puppets");
+  calls::Exchange& exchange = log_.Await();
+  for (size_t i = 1; i <= 3 && !client.closed(); ++i) {
+    log_.Clear();
+    exchange.Write(absl::Cord("m"));
+    const absl::Time take = SteadyNow() + absl::Seconds(2);
+    client.ReadUntil([&] { return client.closed() || SteadyNow() > take; });
+    client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 1, Number(6, 4)));
+    client.ReadUntil([&] { return client.closed() || client.stream(1).data.size() == 6 * i; });
+    EXPECT_TRUE(PollUntil([&] { return log_.Has("written") || log_.Has("not written"); }));
+  }
+  EXPECT_TRUE(client.ReadClose());
+  exchange.Finish({absl::OkStatus(), {}, {}});
+  EXPECT_TRUE(Happens("done"));
   EXPECT_EQ(door_->num_not_taken(), 1);
 }
 
@@ -1273,6 +1319,30 @@ TEST_F(NativeDoorHttpTest, HeadersHaveABound) {
   client.SendHead(3, "/t.T/Echo", {{"x", std::string(9000, 'x')}}, kEndStream);
   EXPECT_EQ(client.StatusOf(3), "8");
   EXPECT_TRUE(log_.all().empty());
+}
+
+TEST_F(NativeDoorHttpTest, ARequestHasALongestTime) {
+  options_.limits.max_call = absl::Milliseconds(100);
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a", {}, kEndStream, Request("GET"));
+  EXPECT_THAT(client.AnswerOf(1), HasSubstr("--max_call_s"));
+  EXPECT_EQ(client.Value(1, ":status"), "504");
+  EXPECT_TRUE(Happens("cancel"));
+  auto& late = static_cast<calls::HttpExchange&>(Take());
+  late.SetHead(200, {});
+  late.WriteAndFinish(absl::Cord("late"), {});
+  EXPECT_TRUE(Happens("done"));
+  uint32_t id = 1;
+  EXPECT_TRUE(PollUntil([&] {  // an answer that has begun in time
+    client.SendHead(id += 2, "/a", {}, kEndStream, Request("GET"));
+    auto& half = static_cast<calls::HttpExchange&>(Take());
+    half.SetHead(200, {});
+    half.Write(absl::Cord("one"));
+    const bool ended = client.ReadEnd(id);
+    half.Finish({});
+    return ended && client.stream(id).reset == NGHTTP2_CANCEL;
+  }));
 }
 
 TEST_F(NativeDoorHttpTest, AResetCancelsARequest) {

@@ -61,6 +61,13 @@ ssize_t GiveAnswer(nghttp2_session* /*session*/, int32_t /*id*/, uint8_t* to, si
   return static_cast<Stream*>(source->ptr)->ReadAnswer(to, size, flags);
 }
 
+nghttp2_data_provider ProviderOf(Stream* stream) {
+  nghttp2_data_provider provider;
+  provider.source.ptr = stream;
+  provider.read_callback = GiveAnswer;
+  return provider;
+}
+
 }  // namespace
 
 template <typename Bytes>
@@ -106,12 +113,12 @@ bool Stream::OnHeader(absl::string_view name, absl::string_view value) {
   const auto most = static_cast<size_t>(context_.options.limits.max_metadata_bytes);
   field_bytes_ += name.size() + value.size() + kBesideField;
   // Trailers say nothing to a server.
-  if (!has_head_) head_.Add(name, value, most);
+  if (state_.request == Request::kHead) head_.Add(name, value, most);
   return field_bytes_ <= most + kMostIgnoredFields;
 }
 
 void Stream::OnHead() {
-  has_head_ = true;
+  state_.Reach(Request::kFirst);
   if (connection_->is_revoked()) return connection_->Reset(id_, NGHTTP2_REFUSED_STREAM);
   if (head_.is_malformed()) return connection_->Reset(id_, NGHTTP2_PROTOCOL_ERROR);
   if (head_.is_grpc()) {
@@ -138,16 +145,22 @@ void Stream::OnHead() {
 }
 
 void Stream::Begin() {
+  const absl::Duration most = context_.options.limits.max_call;
+  if (most != absl::InfiniteDuration()) {
+    last_at_ = ClockNow() + absl::ToChronoNanoseconds(most);
+    SetTimer();
+  }
   if (!head_.is_grpc() && context_.options.start_http != nullptr) {
     if (!HeadIsWhole()) return SendHttpStatus("431");
-    reading_ = true;
+    state_.reading = Reading::kYes;
     WaitForBytes();
     handler_ = http_ = context_.options.start_http(this);
+    state_.Reach(CallState::kRunning);
     // Not to one that the handler has answered at its head already.
     const bool is_answered = (asked_.load(std::memory_order_relaxed) & kFinish) != 0;
     if (!is_answered && max_body_ == 0) {
       GiveBody(absl::OkStatus());
-    } else if (!is_answered && ExpectsContinue()) {
+    } else if (!is_answered && absl::EqualsIgnoreCase(head_.Find("expect"), "100-continue")) {
       HeaderList head;
       head.AddConstant(":status", "100");
       nghttp2_submit_headers(connection_->session(), NGHTTP2_FLAG_NONE, id_, nullptr, head.data(),
@@ -180,13 +193,16 @@ void Stream::Begin() {
   one_request_ = refusal.ok() && row_ != nullptr && row_->kind != calls::MethodKind::kBidirectional;
   WaitForBytes();
   if (one_request_) {
-    reading_ = true;
-  } else if (!refusal.ok()) {
+    state_.reading = Reading::kYes;
+    return;
+  }
+  if (!refusal.ok()) {
     handler_ = context_.options.refused(this, *row_->id, refusal);
   } else {
     handler_ = row_ == nullptr ? context_.options.unknown(this) : row_->start(this);
     SetBusy(row_ != nullptr && row_->needs_token);
   }
+  state_.Reach(CallState::kRunning);
 }
 
 bool Stream::TakeOpen(int64_t bytes, int64_t part) {
@@ -213,10 +229,6 @@ void Stream::GiveOpen(int64_t left) {
 
 void Stream::SetBusy(bool busy) {
   if (std::exchange(is_busy_, busy) != busy) connection_->OnBusy(busy ? 1 : -1);
-}
-
-bool Stream::ExpectsContinue() const {
-  return absl::EqualsIgnoreCase(head_.Find("expect"), "100-continue");
 }
 
 bool Stream::HeadIsWhole() const {
@@ -293,7 +305,9 @@ void Stream::Recheck(bool trusted) {
       trusted ? CheckCaller().refusal : "the client's certificate is no longer accepted";
   // An answer of HTTP that has not begun may become either.
   is_refused_ = refusal != nullptr;
-  if (is_refused_ && (http_ == nullptr || head_sent_)) Fail(absl::UnauthenticatedError(refusal));
+  if (is_refused_ && (http_ == nullptr || state_.answer == Answer::kBegun)) {
+    Fail(absl::UnauthenticatedError(refusal));
+  }
 }
 
 // The client's bytes.
@@ -306,22 +320,25 @@ void Stream::WaitForBytes() {
 }
 
 void Stream::OnData(absl::string_view bytes) {
-  if (end_framed_ && http_ != nullptr) {
+  if (state_.answer == Answer::kFramed && http_ != nullptr) {
     progress_ += static_cast<uint32_t>(bytes.size());
     if (progress_ > kProgressBytes) connection_->Reset(id_, NGHTTP2_NO_ERROR);
   }
-  if (!can_answer() || (one_request_ && got_request_)) return;  // its window stays closed
+  const auto takes_more = [this] {
+    return can_answer() && !(one_request_ && state_.request == Request::kMore);
+  };
+  if (!takes_more()) return;  // its window stays closed
   if (http_ != nullptr) return TakeBody(bytes);
-  if (reading_ && held_begin_ == held_.size()) bytes.remove_prefix(TakeBytes(bytes));
-  if (bytes.empty() || !can_answer() || (one_request_ && got_request_)) return;
-  if (!reading_) StreamHook<WaitingStreams>::unlink();  // the call is what is waited for
+  if (state_.is_reading() && held_begin_ == held_.size()) bytes.remove_prefix(TakeBytes(bytes));
+  if (bytes.empty() || !takes_more()) return;
+  if (!state_.is_reading()) StreamHook<WaitingStreams>::unlink();  // the call is what is waited for
   Hold(bytes);
 }
 
 size_t Stream::TakeBytes(absl::string_view bytes) {
   size_t all = 0;
   if (!bytes.empty()) idle_at_ = SteadyTime::max();  // the timer comes for nothing
-  while (reading_ && all < bytes.size()) {
+  while (state_.is_reading() && all < bytes.size()) {
     size_t taken = 0;
     absl::Status status = reader_.Take(bytes.substr(all), &taken);
     all += taken;
@@ -365,10 +382,10 @@ void Stream::TakeHeld() {
 }
 
 void Stream::OnEnd() {
-  input_ended_ = true;
+  state_.Reach(Request::kEnded);
   if (http_ != nullptr) return GiveBody(absl::OkStatus());
-  if (!reading_) StreamHook<WaitingStreams>::unlink();
-  if (reading_ && held_.empty()) EndInput();
+  if (!state_.is_reading()) StreamHook<WaitingStreams>::unlink();
+  if (state_.is_reading() && held_.empty()) EndInput();
 }
 
 void Stream::EndInput() {
@@ -391,12 +408,12 @@ bool Stream::RefuseQuickly(const absl::Cord& message) {
   if (handler_ != nullptr || row_->refuse == nullptr) return false;
   std::optional<calls::CallEnd> end = row_->refuse(*this, message);
   if (!end.has_value()) return false;
-  got_request_ = true;
+  state_.Reach(Request::kMore);
   connection_->OnMessage();
   connection_->OnRefused();
   Cancel();
   lease_.Leave();
-  EndWithoutMessage(*std::move(end));
+  SendEnd(*std::move(end));
   return true;
 }
 
@@ -408,12 +425,13 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
   if (is_long && !memory_->Take(static_cast<int64_t>(message->size()))) {
     return Fail(NoMemoryToReceive());
   }
-  reading_ = false;
-  got_request_ = true;
+  state_.reading = Reading::kNo;
+  state_.Reach(Request::kMore);
   StreamHook<WaitingStreams>::unlink();
   if (message.has_value()) connection_->OnMessage();
   if (handler_ == nullptr) {
     handler_ = row_->start(this);
+    state_.Reach(CallState::kRunning);
     // A stranger may leave a call open that has several answers.
     SetBusy(row_->needs_token || row_->kind == calls::MethodKind::kUnary);
   }
@@ -464,8 +482,8 @@ void Stream::TakeBody(absl::string_view bytes) {
 }
 
 void Stream::GiveBody(absl::Status status) {
-  if (!can_answer() || !std::exchange(reading_, false)) return;
-  got_request_ = true;
+  if (!can_answer() || !state_.StopReading()) return;
+  state_.Reach(Request::kMore);
   StreamHook<WaitingStreams>::unlink();
   GiveOpen(kStreamBytes + head_bytes_);
   if (!status.ok()) {
@@ -479,29 +497,37 @@ void Stream::GiveBody(absl::Status status) {
 }
 
 void Stream::OnTooSlow() {
-  StopWaiting(absl::DeadlineExceededError("the body did not come in time"),
-              absl::DeadlineExceededError("the call's message did not arrive in time"));
+  StopWaiting(absl::DeadlineExceededError(http_ != nullptr
+                                              ? "the body did not come in time"
+                                              : "the call's message did not arrive in time"));
 }
 
 void Stream::RefuseRest() {
   if (!StreamHook<WaitingStreams>::is_linked()) return;
-  const absl::Status reason = absl::UnavailableError("the server is shutting down");
-  StopWaiting(reason, reason);
+  StopWaiting(absl::UnavailableError("the server is shutting down"));
 }
 
-void Stream::StopWaiting(absl::Status body, absl::Status message) {
+void Stream::StopWaiting(absl::Status reason) {
   StreamHook<WaitingStreams>::unlink();
-  if (http_ != nullptr) return GiveBody(std::move(body));
-  Fail(std::move(message));
+  return http_ != nullptr ? GiveBody(std::move(reason)) : Fail(std::move(reason));
 }
 
 // What ends a call early.
 
 void Stream::OnTimer(SteadyTime now) {
+  if (!can_answer()) {
+    const bool is_rest = state_.answer == Answer::kFramed;
+    return connection_->Reset(id_, is_rest ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
+  }
+  if (now >= last_at_) {
+    last_at_ = now + kRestTimeout;  // for the end
+    return Fail(absl::DeadlineExceededError(
+        absl::StrCat("the call took longer than --max_call_s allows, which is ",
+                     absl::FormatDuration(context_.options.limits.max_call))));
+  }
   if (now >= deadline_) return Fail(DeadlinePassed());
   if (now < idle_at_) return SetTimer();
-  if (end_framed_) return connection_->Reset(id_, NGHTTP2_NO_ERROR);
-  input_ended_ = true;
+  state_.Reach(Request::kEnded);
   EndInput();
 }
 
@@ -509,10 +535,14 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
   if (!can_answer()) return;
   // A request that is no call has no trailers to say it in.
   const bool half_sent =
-      head_sent_ &&
+      state_.answer == Answer::kBegun &&
       (http_ != nullptr || ((prefix_left_ + message_left_ > 0) && prefix_left_ < prefix_.size()));
   Cancel();
   if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
+  // The handler may be about to set a head of its own.
+  if (http_ != nullptr && absl::IsDeadlineExceeded(status)) {
+    return SendHttpStatus("504", status.message());
+  }
   if (http_ != nullptr) SetHead(absl::IsUnauthenticated(status) ? 401 : 503, {});
   // A handler counts its call, and the check of callers what it refuses.
   calls::CallEnd end;
@@ -522,14 +552,7 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
     end = context_.options.on_failed(*this, status);
   }
   for (auto& trailer : trailers) end.trailers.push_back(std::move(trailer));
-  EndWithoutMessage(std::move(end));
-}
-
-void Stream::EndWithoutMessage(calls::CallEnd end) {
-  end_ = std::move(end);
-  has_end_ = true;
-  SetUnsent();
-  Send();
+  SendEnd(std::move(end));
 }
 
 void Stream::Cancel() {
@@ -537,13 +560,11 @@ void Stream::Cancel() {
   loop_.timers().Clear(this);
   StreamHook<WaitingStreams>::unlink();
   DropHeld();
-  const bool was_reading = std::exchange(reading_, false);
-  const bool was_writing = std::exchange(writing_, false);
-  if (!framed_) {
-    prefix_left_ = message_left_ = 0;
-    ClearMessage();
-  }
-  if (call_is_over() || asked_to_finish_) return;
+  const bool was_reading = state_.StopReading();
+  const bool was_writing = std::exchange(state_.writing, Writing::kNothing) != Writing::kNothing;
+  prefix_left_ = message_left_ = 0;
+  ClearMessage();
+  if (!state_.is_running()) return;
   if (!was_cancelled) handler_->OnCancel();
   if (was_reading && http_ != nullptr) {
     http_->OnBody(absl::CancelledError("the client is gone"));
@@ -611,43 +632,54 @@ void Stream::SetHead(int status, calls::Metadata headers) {
   for (auto& [name, value] : http_headers_) absl::AsciiStrToLower(&name);
 }
 
+void Stream::ReadNext() {
+  if (away_bytes_ > 0) {  // a call gets one message at a time
+    state_.reading = Reading::kLater;
+    return;
+  }
+  state_.reading = can_answer() ? Reading::kYes : Reading::kNo;
+  if (!can_answer()) return handler_->OnMessage(std::nullopt);
+  TakeHeld();
+  if (state_.is_reading() && state_.request == Request::kEnded) EndInput();
+  if (!state_.is_reading()) return;
+  if (state_.request == Request::kMore) {
+    AwaitNext();
+  } else if (!StreamHook<WaitingStreams>::is_linked()) {
+    WaitForBytes();
+  }
+}
+
 void Stream::RunOnLoop() {
   uint32_t asked = asked_.exchange(0, std::memory_order_acq_rel);
   if ((asked & kBack) != 0) {
     memory_->Give(std::exchange(away_bytes_, 0));
-    if (ends_when_back_) return EndCall();
-    if (std::exchange(reads_when_back_, false)) asked |= kRead;
+    if (state_.call == CallState::kLeaving) return EndCall();
+    if (state_.reading == Reading::kLater) asked |= kRead;
   }
   const bool finishes = (asked & kFinish) != 0;
   if (finishes) {
-    asked_to_finish_ = true;
+    state_.Reach(CallState::kFinished);
     SetBusy(false);
     lease_.Leave();
-    reading_ = reads_when_back_ = false;
+    state_.reading = Reading::kNo;
     StreamHook<WaitingStreams>::unlink();
   } else if ((asked & kRead) != 0) {
-    if (away_bytes_ > 0) {
-      reads_when_back_ = true;  // a call gets one message at a time
-    } else if (!can_answer()) {
-      handler_->OnMessage(std::nullopt);
-    } else {
-      reading_ = true;
-      TakeHeld();
-      if (reading_ && input_ended_ && can_answer()) EndInput();
-      if (reading_ && got_request_) AwaitNext();
-      if (reading_ && !got_request_ && !StreamHook<WaitingStreams>::is_linked()) WaitForBytes();
-    }
+    ReadNext();
   }
-  if ((asked & (kWrite | kFinish)) != 0 && !head_sent_) headers_.swap(given_headers_);
+  if ((asked & (kWrite | kFinish)) != 0 && state_.answer == Answer::kNone) {
+    headers_.swap(given_headers_);
+  }
   if ((asked & kWrite) != 0) {
     absl::Cord message = std::exchange(given_message_, absl::Cord());
     const bool is_refused = is_refused_ && !finishes;  // the first part of a stream
     const bool fits = can_answer() && !is_refused && Charge(static_cast<int64_t>(message.size()));
     if (fits) {
       SetMessage(std::move(message), given_is_compressed_);
-      writing_ = !finishes;
       SetUnsent();
-      if (!finishes) Send();
+      if (!finishes) {
+        state_.writing = Writing::kMessage;
+        Send();
+      }
     } else {
       Free(std::move(message));
     }
@@ -665,12 +697,8 @@ void Stream::RunOnLoop() {
   if (!finishes) return;
   calls::CallEnd end = std::exchange(given_end_, calls::CallEnd());
   if (!can_answer()) return EndCall();
-  loop_.timers().Clear(this);
   DropHeld();
-  end_ = std::move(end);
-  has_end_ = true;
-  SetUnsent();
-  Send();
+  SendEnd(std::move(end));
 }
 
 // The answer.
@@ -697,13 +725,21 @@ void Stream::SetMessage(absl::Cord message, bool compressed) {
   message_left_ = size;
 }
 
-void Stream::Send() {
+void Stream::SendEnd(calls::CallEnd end) {
+  end_ = std::move(end);
+  loop_.timers().Set(this, last_at_);
+  SetUnsent();
+  Send(Answer::kComplete);
+}
+
+void Stream::Send(Answer reaches) {
   nghttp2_session* const session = connection_->session();
-  if (head_sent_) {
+  const bool is_begun = state_.answer >= Answer::kBegun;
+  state_.Reach(reaches);
+  if (is_begun) {
     nghttp2_session_resume_data(session, id_);
     return connection_->WriteSoon();
   }
-  head_sent_ = true;
   HeaderList head;
   if (http_ == nullptr) {
     head.AddGrpcHead();
@@ -712,12 +748,10 @@ void Stream::Send() {
   }
   const bool has_message = prefix_left_ + message_left_ > 0;
   head.AddMetadata(headers_);
-  if (has_end_) head.AddMetadata(end_.headers);
+  if (!can_answer()) head.AddMetadata(end_.headers);
   if (has_message) {
     if (compresses()) head.AddConstant("grpc-encoding", "gzip");
-    nghttp2_data_provider provider;
-    provider.source.ptr = this;
-    provider.read_callback = GiveAnswer;
+    const nghttp2_data_provider provider = ProviderOf(this);
     nghttp2_submit_response(session, id_, head.data(), head.size(), &provider);
   } else if (headers_.empty() && end_.headers.empty()) {
     if (http_ == nullptr) head.AddEnd(end_);
@@ -746,7 +780,7 @@ ssize_t Stream::ReadAnswer(uint8_t* to, size_t size, uint32_t* flags) {
   }
   if (prefix_left_ > 0 || message_left_ > 0) return static_cast<ssize_t>(used);
   ClearMessage();
-  if (has_end_) {
+  if (!can_answer()) {
     *flags |= NGHTTP2_DATA_FLAG_EOF;
     if (http_ != nullptr) return static_cast<ssize_t>(used);
     *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
@@ -754,7 +788,7 @@ ssize_t Stream::ReadAnswer(uint8_t* to, size_t size, uint32_t* flags) {
     trailers.AddEnd(end_);
     nghttp2_submit_trailer(connection_->session(), id_, trailers.data(), trailers.size());
   } else if (used > 0) {
-    framed_ = true;
+    state_.writing = Writing::kFramed;
     connection_->FlushLater(this);
   } else {
     return NGHTTP2_ERR_DEFERRED;
@@ -762,19 +796,25 @@ ssize_t Stream::ReadAnswer(uint8_t* to, size_t size, uint32_t* flags) {
   return static_cast<ssize_t>(used);
 }
 
-void Stream::SendHttpStatus(absl::string_view status) {
-  has_end_ = true;
-  head_sent_ = true;
-  SetUnsent();
+void Stream::SendHttpStatus(absl::string_view status, absl::string_view text) {
+  state_.Reach(Answer::kComplete);
   HeaderList head;
   head.AddConstant(":status", status);
-  nghttp2_submit_response(connection_->session(), id_, head.data(), head.size(), nullptr);
+  const nghttp2_data_provider provider = ProviderOf(this);
+  if (!text.empty()) {
+    head.AddConstant("content-type", "text/plain");
+    SetMessage(absl::Cord(text), /*compressed=*/false);
+  }
+  loop_.timers().Set(this, last_at_);
+  SetUnsent();
+  nghttp2_submit_response(connection_->session(), id_, head.data(), head.size(),
+                          text.empty() ? nullptr : &provider);
   connection_->WriteSoon();
 }
 
 void Stream::SetUnsent() {
   if (StreamHook<UnsentStreams>::is_linked()) return;
-  unsent_since_ = ClockNow();
+  unsent_since_ = rate_.BeginPart(ClockNow(), message_left_);
   connection_->AwaitTaken(this);
   context_.unsent.fetch_add(1, std::memory_order_relaxed);
 }
@@ -782,58 +822,58 @@ void Stream::SetUnsent() {
 void Stream::SetSent() {
   if (!StreamHook<UnsentStreams>::is_linked()) return;
   StreamHook<UnsentStreams>::unlink();
+  rate_.EndPart(ClockNow());
   context_.unsent.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // The end.
 
 bool Stream::OnEndFramed() {
-  end_framed_ = true;
+  state_.Reach(Answer::kFramed);
   // Calls of gRPC are reset. Other clients may not expect a reset: curl takes it for a failure and
   // does not show the answer. A short rest costs little, and has the memory of strangers.
-  const bool may_go_on = http_ != nullptr && !input_ended_;
+  const bool may_go_on = http_ != nullptr && state_.request < Request::kEnded;
   if (!may_go_on || !TakeOpen(kStreamBytes, 1)) return false;
   connection_->FlushLater(this);  // it stays open after its answer was taken
   progress_ = 0;
-  idle_at_ = ClockNow() + kRestTimeout;
-  SetTimer();
+  loop_.timers().Set(this, ClockNow() + kRestTimeout);
   return true;
 }
 
 void Stream::OnClosed() {
   StreamHook<AllStreams>::unlink();
   SetBusy(false);
-  if (!end_framed_) {
+  if (state_.answer < Answer::kFramed) {
     Cancel();
     SetSent();
   }
-  closed_ = true;
+  loop_.timers().Clear(this);
+  state_.Reach(Answer::kClosed);
   connection_->FlushLater(this);
 }
 
 void Stream::OnFlushed(bool ok) {
-  if (std::exchange(framed_, false)) {
-    if (!has_end_) SetSent();
-    if (std::exchange(writing_, false) && !asked_to_finish_) handler_->OnWritten(ok);
+  if (state_.writing == Writing::kFramed) {
+    state_.writing = Writing::kNothing;
+    if (can_answer()) SetSent();
+    if (state_.is_running()) handler_->OnWritten(ok);
   }
-  if (end_framed_ || closed_) SetSent();
-  if (!closed_) return;
-  flushed_ = true;
-  if (asked_to_finish_ && !call_is_over()) return EndCall();
+  if (state_.answer >= Answer::kFramed) SetSent();
+  if (state_.answer < Answer::kClosed) return;
+  state_.Reach(Answer::kGone);
+  if (state_.has_finished()) return EndCall();
   DeleteIfOver();
 }
 
 void Stream::EndCall() {
-  ends_when_back_ = away_bytes_ > 0;
-  if (ends_when_back_) return;
-  call_over_ = true;
-  calls::CallHandler* const handler = handler_;
-  handler->OnDone();
+  state_.Reach(away_bytes_ > 0 ? CallState::kLeaving : CallState::kOver);
+  if (state_.call == CallState::kLeaving) return;
+  handler_->OnDone();
   DeleteIfOver();
 }
 
 void Stream::DeleteIfOver() {
-  if (flushed_ && call_is_over()) delete this;
+  if (state_.is_over()) delete this;
 }
 
 }  // namespace sru::server::door

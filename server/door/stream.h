@@ -3,8 +3,7 @@
 // everything happens that a call asks for on another thread. A long message is given to the call on
 // a side thread.
 //
-// A stream has two sides that end by themselves: nghttp2's stream, and the call. It is deleted when
-// both have.
+// stream_state.h draws its life.
 #ifndef SRU_SERVER_DOOR_STREAM_H_
 #define SRU_SERVER_DOOR_STREAM_H_
 
@@ -27,7 +26,9 @@
 #include "server/door/door_context.h"
 #include "server/door/message_reader.h"
 #include "server/door/request_head.h"
+#include "server/door/stream_state.h"
 #include "server/transport/loop.h"
+#include "server/transport/taken_rate.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::door {
@@ -90,7 +91,8 @@ class Stream final : public calls::HttpExchange,
   // accepted. `trusted`: its certificate is.
   void Recheck(bool trusted);
 
-  // Since when it waits for bytes of its client, or for its client to take an answer.
+  // Since when it waits for bytes of its client, or for its client to take an answer; earlier by
+  // what the client owes (TakenRate).
   SteadyTime waits_since() const { return waits_since_; }
   SteadyTime unsent_since() const { return unsent_since_; }
   // Of the connection: it is in the list of those whose OnFlushed() is to be called.
@@ -121,6 +123,12 @@ class Stream final : public calls::HttpExchange,
   void SetHead(int status, calls::Metadata headers) override;
 
  private:
+  using Request = StreamState::Request;
+  using Answer = StreamState::Answer;
+  using CallState = StreamState::Call;
+  using Reading = StreamState::Reading;
+  using Writing = StreamState::Writing;
+
   // The call has asked for these.
   enum Asked : uint32_t { kRead = 1, kWrite = 2, kFinish = 4, kBack = 8 };
 
@@ -134,16 +142,12 @@ class Stream final : public calls::HttpExchange,
   void OnTimer(SteadyTime now) override;
 
   // Ends a stream that waits for bytes of its client.
-  void StopWaiting(absl::Status body, absl::Status message);
-  // Whether an answer can still be given to nghttp2.
-  bool can_answer() const { return !closed_ && !has_end_; }
-  bool call_is_over() const { return handler_ == nullptr || call_over_; }
-
+  void StopWaiting(absl::Status reason);
+  bool can_answer() const { return state_.can_answer(); }
   // Begins the call or the request, or answers what cannot begin.
   void Begin();
   // Returns whether all of its fields were kept.
   bool HeadIsWhole() const;
-  bool ExpectsContinue() const;
   // Answers a call that cannot begin, and says so.
   bool RefuseHead();
   absl::Status CheckHead();
@@ -163,17 +167,18 @@ class Stream final : public calls::HttpExchange,
   // read here, so it must not be long.
   bool RefuseQuickly(const absl::Cord& message);
   void Deliver(std::optional<absl::Cord> message);
+  // The call asks for a message.
+  void ReadNext();
   void WaitForBytes();
-  void SetTimer() { loop_.timers().Set(this, std::min(deadline_, idle_at_)); }
+  void SetTimer() { loop_.timers().Set(this, std::min({deadline_, idle_at_, last_at_})); }
   // Read the body of a request that is no call.
   void TakeBody(absl::string_view bytes);
   void GiveBody(absl::Status status);
   // Ends the call from here, as far as it has begun.
   void Fail(absl::Status status, calls::Metadata trailers = {});
-  // Sends the end of a call that gets no message more.
-  void EndWithoutMessage(calls::CallEnd end);
   void Cancel();
-  void SendHttpStatus(absl::string_view status);
+  // Answers with a status of HTTP and, if it is not empty, with a text.
+  void SendHttpStatus(absl::string_view status, absl::string_view text = "");
   // Takes of the memory of calls without a token, of which all that are of the same kind may have a
   // part.
   bool TakeOpen(int64_t bytes, int64_t part);
@@ -191,14 +196,15 @@ class Stream final : public calls::HttpExchange,
   bool Charge(int64_t bytes);
   void SetMessage(absl::Cord message, bool compressed);
   void ClearMessage();
-  // Hands what can be sent to nghttp2.
-  void Send();
+  // Hands what can be sent to nghttp2: of the answer, or with Answer::kComplete all of it.
+  void Send(Answer reaches = Answer::kBegun);
+  void SendEnd(calls::CallEnd end);
   void SetUnsent();
   void SetSent();
   void EndCall();
   void DeleteIfOver();
 
-  Connection* const connection_;  // outlives the stream, but is of no use once closed_
+  Connection* const connection_;  // of no use once the answer is Answer::kClosed
   DoorContext& context_;
   Loop& loop_;
   const std::shared_ptr<const PeerInfo> peer_;
@@ -207,13 +213,15 @@ class Stream final : public calls::HttpExchange,
   int64_t open_bytes_ = 0;
   int64_t all_open_bytes_ = 0;  // of these, what is counted for all addresses
   const int32_t id_;
+  StreamState state_;
 
   RequestHead head_;
   const calls::Method* row_ = nullptr;  // null: there is none
   callers::CallerPtr caller_;           // of a call
   callers::Lease lease_;                // until the call ends
   SteadyTime deadline_ = SteadyTime::max();
-  // By when the client has to send its next message, or the rest of a request that was answered.
+  SteadyTime last_at_ = SteadyTime::max();  // when the stream is over, even if its answer waits
+  // By when the client has to send its next message.
   SteadyTime idle_at_ = SteadyTime::max();
   calls::CallHandler* handler_ = nullptr;
   calls::HttpHandler* http_ = nullptr;  // the same, of a request that is no call
@@ -225,19 +233,13 @@ class Stream final : public calls::HttpExchange,
   size_t held_begin_ = 0;  // of what is left of them
   absl::Cord body_;        // of a request that is no call
   size_t max_body_ = std::numeric_limits<size_t>::max();
-  int64_t body_bytes_ = 0;        // that http_ has
-  int64_t head_bytes_ = 0;        // of a long one
-  int64_t away_bytes_ = 0;        // of a message that a side thread gives to the call
-  bool reads_when_back_ = false;  // the call has asked for its next one meanwhile
-  bool ends_when_back_ = false;   // the call ends when the side thread is done
-  bool has_head_ = false;
+  int64_t body_bytes_ = 0;  // that http_ has
+  int64_t head_bytes_ = 0;  // of a long one
+  int64_t away_bytes_ = 0;  // of a message that a side thread gives to the call
   bool came_late_ = false;
   bool is_accepted_ = false;  // it is that of a caller who may call
   bool is_refused_ = false;   // since the call began its caller may not call any more
   bool one_request_ = true;
-  bool reading_ = false;  // a message is asked for
-  bool got_request_ = false;
-  bool input_ended_ = false;
   uint32_t progress_ = 0;  // bytes since waits_since_
   size_t field_bytes_ = 0;
   SteadyTime waits_since_;
@@ -258,19 +260,11 @@ class Stream final : public calls::HttpExchange,
   size_t message_left_ = 0;  // of the message
   std::array<char, 5> prefix_{};
   size_t prefix_left_ = 0;
-  bool writing_ = false;  // a Write() is on its way
-  bool framed_ = false;   // it has been framed, and not yet written
-  bool has_end_ = false;  // end_ follows the message
   calls::Metadata headers_;
-  calls::CallEnd end_;
-  bool head_sent_ = false;
-  bool end_framed_ = false;
-  bool closed_ = false;     // nghttp2 has forgotten the stream
-  bool flushed_ = false;    // after that
-  bool call_over_ = false;  // OnDone() was called
-  bool asked_to_finish_ = false;
+  calls::CallEnd end_;  // follows the message
   bool is_busy_ = false;
   SteadyTime unsent_since_;
+  transport::TakenRate rate_;
 };
 
 }  // namespace sru::server::door

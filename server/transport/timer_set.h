@@ -41,6 +41,7 @@ class TimerSet {
 
   // A timer that is set already is moved. max() clears it.
   void Set(Timer* timer, SteadyTime due) {
+    if (due == timer->due_) return;
     Clear(timer);
     if (due == SteadyTime::max()) return;
     timer->due_ = due;

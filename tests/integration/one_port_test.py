@@ -291,6 +291,21 @@ class OnePort(unittest.TestCase):
                     connection.request("GET", "/readyz")  # it was idle when it became too old
                     self.answer(connection)
 
+    def test_no_call_takes_longer_than_max_call_s(self):
+        with self.tls("--max_call_s=2") as server:
+            channel = server.channel(credentials(self.ours))
+            self.addCleanup(channel.close)
+            requests = queue.SimpleQueue()
+            self.addCleanup(requests.put, None)
+            waits = channel.stream_stream(SERVICE + "EncodeStream")(iter(requests.get, None))
+            with self.assertRaises(grpc.RpcError) as raised:
+                next(waits)
+            self.assertEqual(raised.exception.code(), grpc.StatusCode.DEADLINE_EXCEEDED)
+            self.assertIn("--max_call_s", raised.exception.details())
+            resets = 'sru_door_resets_total{by="server",reason="cancel"}'
+            server.await_more(resets, lambda: self.start_text(server, "2", TOKEN))
+            server.await_metric("sru_requests_in_flight", 0)
+
     @staticmethod
     def answer(connection):
         answer = connection.getresponse()

@@ -24,7 +24,8 @@ struct MemoryOptions {
   bool allow_compression = false;
   int64_t max_receive_mb = 0;   // units of 10^6 bytes; 0 = a quarter of the process' memory
   int64_t max_inflight_mb = 0;  // likewise
-  // A client that does not take an answer for this long loses its connection. Infinite = never.
+  // A client that does not take an answer for this long loses its connection, and so does one that
+  // takes an answer of several parts too slowly (transport::TakenRate). Infinite = never.
   absl::Duration send_timeout = absl::Seconds(30);
 };
 
