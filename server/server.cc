@@ -1,21 +1,13 @@
 #include "server/server.h"
 
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
-#include "server/wiring/call_methods.h"
-#include "server/wiring/doors.h"
-#include "server/wiring/drain.h"
-#include "server/wiring/http_calls.h"
-#include "server/wiring/pages.h"
-#include "server/wiring/served_models.h"
-#include "server/wiring/shared.h"
+#include "server/wiring/parts.h"
 
 namespace sru::server {
 namespace {

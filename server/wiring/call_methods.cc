@@ -1,12 +1,9 @@
-#include "server/wiring/call_methods.h"
-
 #include <initializer_list>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "server/rpc/inference_methods.h"
 #include "server/rpc/reflection.h"
+#include "server/wiring/parts.h"
 
 namespace sru::server::wiring {
 namespace {

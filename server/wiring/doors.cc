@@ -1,5 +1,3 @@
-#include "server/wiring/doors.h"
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +8,7 @@
 #include "server/rpc/grpc_door.h"
 #include "server/transport/file_limit.h"
 #include "server/transport/listening_sockets.h"
+#include "server/wiring/parts.h"
 #include "server/wiring/state_key_file.h"
 
 namespace sru::server::wiring {
@@ -42,21 +41,13 @@ absl::Status CheckPorts(const Options& options) {
   return transport::CheckListening(flags);
 }
 
-Doors::Doors(Shared* shared, const CallMethods* methods)
-    : shared_(*shared),
-      options_(shared->options),
-      methods_(*methods),
-      key_watcher_(options_.security.poll_interval),
-      connections_(static_cast<size_t>(options_.connections.max_connections), /*keeps_calls=*/true),
-      receive_memory_(shared->budgets.receive_bytes) {}
-
 absl::Status Doors::LoadCredentials(ServedModelLoader* loader) {
   SRU_ASSIGN_OR_RETURN(
-      credentials_, transport::Credentials::Create(options_.security, &shared_.callers,
+      credentials_, transport::Credentials::Create(shared_.options.security, &shared_.callers,
                                                    &shared_.security_metrics, &shared_.access_log,
                                                    &shared_.clock, [this] { RecheckCallers(); }));
-  SRU_ASSIGN_OR_RETURN(auto keys, WatchStateKeys(options_.security.state_key_file, &key_watcher_,
-                                                 &shared_.security_metrics));
+  SRU_ASSIGN_OR_RETURN(auto keys, WatchStateKeys(shared_.options.security.state_key_file,
+                                                 &key_watcher_, &shared_.security_metrics));
   loader->set_state_keys(std::move(keys));
   key_watcher_.Start();
   check_call_ = credentials_->CheckForListener(
@@ -82,10 +73,10 @@ void Doors::RecheckCallers() {
 }
 
 void Doors::StartLoops() {
-  if (!is_native() && !options_.http.http_listen.has_value()) return;
+  if (!is_native() && !shared_.options.http.http_listen.has_value()) return;
   door_metrics_ = std::make_unique<door::DoorMetrics>(shared_.metrics.registry());
-  loops_ = std::make_unique<transport::LoopSet>(options_.transport.num_io_threads(), kSideThreads,
-                                                door_metrics_->Watch());
+  loops_ = std::make_unique<transport::LoopSet>(shared_.options.transport.num_io_threads(),
+                                                kSideThreads, door_metrics_->Watch());
 }
 
 std::vector<door::GrpcPort*> Doors::CallPorts() const {
@@ -140,7 +131,7 @@ door::DoorOptions Doors::MakeDoorOptions(const calls::MethodTable& methods) {
     return calls::EndFailedCall(exchange, methods.Find(exchange.method()), status, metrics,
                                 access_log);
   };
-  if (options_.security.has_tls()) {
+  if (shared_.options.security.has_tls()) {
     door.tls_context = [this] { return credentials_->TlsContext(); };
   }
   door.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
@@ -149,15 +140,15 @@ door::DoorOptions Doors::MakeDoorOptions(const calls::MethodTable& methods) {
   door.on_refused = [this](absl::string_view reason, const std::string& peer) {
     OnConnectionRefused(reason, peer);
   };
-  const absl::Duration send_timeout = options_.memory.send_timeout;
+  const absl::Duration send_timeout = shared_.options.memory.send_timeout;
   door.on_not_taken = [access_log, send_timeout](absl::string_view method,
                                                  const std::string& peer) {
     access_log->OnAnswerNotTaken(method, peer, send_timeout);
   };
-  door.limits = options_.connections;
+  door.limits = shared_.options.connections;
   door.connections = &connections_;
-  door.allow_compression = options_.memory.allow_compression;
-  door.asks_for_tokens = !options_.security.auth_tokens_file.empty();
+  door.allow_compression = shared_.options.memory.allow_compression;
+  door.asks_for_tokens = !shared_.options.security.auth_tokens_file.empty();
   door.send_timeout = send_timeout;
   return door;
 }
@@ -165,7 +156,7 @@ door::DoorOptions Doors::MakeDoorOptions(const calls::MethodTable& methods) {
 // The two ports for callers have these.
 door::DoorOptions Doors::MakeCallOptions(http::HttpServer* http) {
   door::DoorOptions options = MakeDoorOptions(*methods_.table());
-  options.max_message_bytes = static_cast<uint32_t>(options_.rpc.max_message_bytes);
+  options.max_message_bytes = static_cast<uint32_t>(shared_.options.rpc.max_message_bytes);
   options.check_call = check_call_;
   options.start_http = [http](calls::HttpExchange* exchange) { return http->Answer(exchange); };
   options.start_http1 = [http](door::SessionHost* host, const door::PeerInfo& peer) {
@@ -174,20 +165,15 @@ door::DoorOptions Doors::MakeCallOptions(http::HttpServer* http) {
   return options;
 }
 
-// By the transport that --grpc_transport chooses.
-absl::StatusOr<std::unique_ptr<door::GrpcPort>> Doors::OpenPort(absl::string_view flag,
+absl::StatusOr<std::unique_ptr<door::GrpcPort>> Doors::OpenPort(bool native, absl::string_view flag,
                                                                 const ListenAddress& address,
                                                                 door::DoorOptions options) {
-  if (is_native()) return OpenNativePort(flag, address, std::move(options));
-  rpc::GrpcDoor::TlsFiles tls_files;
-  if (options_.security.has_tls()) tls_files = [this] { return credentials_->TlsFiles(); };
-  return rpc::GrpcDoor::Open(flag, address, std::move(options), shared_.budgets.receive_bytes,
-                             std::move(tls_files));
-}
-
-absl::StatusOr<std::unique_ptr<door::GrpcPort>> Doors::OpenNativePort(absl::string_view flag,
-                                                                      const ListenAddress& address,
-                                                                      door::DoorOptions options) {
+  if (!native) {
+    rpc::GrpcDoor::TlsFiles tls_files;
+    if (shared_.options.security.has_tls()) tls_files = [this] { return credentials_->TlsFiles(); };
+    return rpc::GrpcDoor::Open(flag, address, std::move(options), shared_.budgets.receive_bytes,
+                               std::move(tls_files));
+  }
   SRU_ASSIGN_OR_RETURN(
       std::unique_ptr<door::NativeDoor> door,
       door::NativeDoor::Open(flag, address, std::move(options), loops_.get(), &receive_memory_));
@@ -199,24 +185,26 @@ absl::StatusOr<std::unique_ptr<door::GrpcPort>> Doors::OpenNativePort(absl::stri
 // calls, so that balancers and clients go to another server meanwhile. The native door serves it
 // whatever serves gRPC: only it takes HTTP/1.1.
 absl::Status Doors::OpenForCallers(http::HttpServer* http) {
-  SRU_ASSIGN_OR_RETURN(port_, OpenPort("listen", options_.listen, MakeCallOptions(http)));
-  if (options_.http.http_listen.has_value()) {
-    SRU_ASSIGN_OR_RETURN(http_port_, OpenNativePort("http_listen", *options_.http.http_listen,
-                                                    MakeCallOptions(http)));
+  SRU_ASSIGN_OR_RETURN(
+      port_, OpenPort(is_native(), "listen", shared_.options.listen, MakeCallOptions(http)));
+  if (shared_.options.http.http_listen.has_value()) {
+    SRU_ASSIGN_OR_RETURN(http_port_,
+                         OpenPort(/*native=*/true, "http_listen", *shared_.options.http.http_listen,
+                                  MakeCallOptions(http)));
   }
   return absl::OkStatus();
 }
 
 absl::Status Doors::OpenAdmin() {
-  if (options_.admin_listen.has_value()) {
+  if (shared_.options.admin_listen.has_value()) {
     const calls::MethodTable& methods = *methods_.admin_table();
     door::DoorOptions options = MakeDoorOptions(methods);
     options.max_message_bytes = kMaxAdminMessageBytes;
     options.connections = nullptr;  // callers do not keep the operator out
     options.check_call = credentials_->CheckForAdminListener(
         [&methods](absl::string_view path) { return methods.NeedsToken(path); });
-    SRU_ASSIGN_OR_RETURN(admin_port_,
-                         OpenPort("admin_listen", *options_.admin_listen, std::move(options)));
+    SRU_ASSIGN_OR_RETURN(admin_port_, OpenPort(is_native(), "admin_listen",
+                                               *shared_.options.admin_listen, std::move(options)));
   }
   are_open_ = true;
   SetRechecks(true);

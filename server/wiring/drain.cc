@@ -1,11 +1,8 @@
-#include "server/wiring/drain.h"
-
 #include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "absl/time/clock.h"
 #include "server/batching/engine.h"
+#include "server/wiring/parts.h"
 
 namespace sru::server::wiring {
 namespace {
@@ -25,7 +22,7 @@ constexpr absl::Duration kSpanGrace = absl::Seconds(3);
 
 bool Drain(Shared* shared, ServedModels* models, Doors* doors, HttpCalls* http_calls,
            Pages* pages) {
-  doors->StopRechecks();
+  doors->SetRechecks(false);
   models->BeginDrain();
   const std::vector<door::GrpcPort*> call_ports = doors->CallPorts();
   if (call_ports.empty()) return true;

@@ -1,12 +1,9 @@
-#include "server/wiring/http_calls.h"
-
-#include <string>
 #include <utility>
 
-#include "server/http/metrics_server.h"
 #include "server/rest/api_routes.h"
 #include "server/rest/error_response.h"
 #include "server/rest/route.h"
+#include "server/wiring/parts.h"
 #ifdef SRU_TEXTS
 #include "server/translation/text_routes.h"
 #endif

@@ -1,10 +1,5 @@
-#include "server/wiring/pages.h"
-
 #include <iterator>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -16,6 +11,7 @@
 #include "server/batching/steps/step_service.h"
 #include "server/rest/error_response.h"
 #include "server/rest/route.h"
+#include "server/wiring/parts.h"
 
 namespace sru::server::wiring {
 namespace {
@@ -121,15 +117,6 @@ absl::Status Pages::Start() {
 void Pages::OpenBoxes() {
   page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
   serving_page_gateway_ = page_gateway_.get();
-}
-
-void Pages::CloseBoxes() {
-  if (page_gateway_ != nullptr) page_gateway_->Close();
-}
-
-void Pages::Stop() {
-  history_.Stop();
-  metrics_server_.reset();
 }
 
 // A call of the status page's boxes; false if the path is none of theirs.

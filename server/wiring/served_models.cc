@@ -1,16 +1,12 @@
-#include "server/wiring/served_models.h"
-
 #include <map>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/batching/engine.h"
-#include "server/calls/method.h"
+#include "server/wiring/parts.h"
 
 namespace sru::server::wiring {
 namespace {
@@ -49,11 +45,6 @@ void ServedModels::StartWatch() {
   for (const telemetry::ModelStatus& model : manager_->Statuses()) health_.Set(model.model, false);
   UpdateHealth();
   device_watch_.Start();
-}
-
-void ServedModels::SetStarted() {
-  started_ = true;
-  UpdateHealth();
 }
 
 void ServedModels::BeginDrain() {

@@ -1,5 +1,3 @@
-#include "server/wiring/shared.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +5,7 @@
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/transport/file_limit.h"
+#include "server/wiring/parts.h"
 
 namespace sru::server::wiring {
 namespace {
@@ -30,8 +29,6 @@ Options WithinMemory(Options options) {
 Shared::Shared(const Options& given)
     : options(WithinMemory(given)),
       budgets(calls::ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
-      readers(std::max(2, NumCores() / 4)),
-      writers(std::max(2, NumCores() / 4)),
       tracer(options.tracing.enabled() ? std::make_unique<tracing::Tracer>(options.tracing, &clock)
                                        : nullptr),
       callers(options.security.caller_limits.value_or(callers::CallerLimits()), &clock) {}
