@@ -124,7 +124,7 @@ server/translation       | server/calls server/calls/bounds server/lifecycle    
 server/options.h         | server/batching server/calls/bounds server/door                    | absl                     | 100 0
                          | server/http server/lifecycle server/telemetry                      |
                          | server/tracing server/transport server/base base                   |
-server/wiring            | server/options.h                                                   | absl grpc                | 1950 100
+server/wiring            | server/options.h                                                   | absl grpc                | 1800 100
                          | server/callers server/calls server/calls/bounds server/calls/kinds |
                          | server/rpc server/open_inference server/rest                       |
                          | server/http server/lifecycle server/transport                      |
@@ -132,7 +132,7 @@ server/wiring            | server/options.h                                     
                          | server/telemetry server/tracing server/tasks/tasks.h server/batching |
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
-server                   | server/options.h server/wiring server/lifecycle server/tracing     | absl grpc protobuf       | 850 400
+server                   | server/options.h server/wiring server/lifecycle server/tracing     | absl grpc protobuf       | 750 400
                          | server/base kernels base                                           |
 
 client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2150 2300

@@ -1,16 +1,15 @@
-// The parts of the server. Each knows those that stand above it here and has a file of its own:
+// The parts of the server. Each part uses only the parts above it and has a source file of its own:
 //
-//   Shared        what all of them use                         shared.cc
+//   Shared        options, clock, memory, metrics, log         shared.cc
 //   ServedModels  models, devices, readiness, health           served_models.cc
 //   CallMethods   the tables of methods                        call_methods.cc
 //   Doors         ports, credentials, loops                    doors.cc
 //   HttpCalls     the gateway from HTTP to the methods         http_calls.cc
 //   Pages         metrics, probes, status page                 pages.cc
-//   Drain()       the end of all of it                         drain.cc
+//   Drain()       the order in which the server stops          drain.cc
 //
-// server/server.cc starts them, in this order where nothing else is said. The pointers that they
-// hand out are set while the server starts, before the threads that read them, and stay until it is
-// destroyed.
+// server/server.cc starts them. The pointers that they hand out are set during the start, before
+// the threads that read them run, and stay valid until the server is destroyed.
 #ifndef SRU_SERVER_WIRING_PARTS_H_
 #define SRU_SERVER_WIRING_PARTS_H_
 
@@ -64,7 +63,7 @@
 
 namespace sru::server::wiring {
 
-// What all parts of the server use, for as long as it lives.
+// Holds what all parts use.
 struct Shared {
   explicit Shared(const Options& given);
 
@@ -85,11 +84,11 @@ struct Shared {
   callers::Callers callers;
 };
 
-// What a request may have, by the options.
+// Returns the limits of a request, which the batcher's queue narrows.
 calls::RequestLimits LimitsFrom(const Options& options);
 
-// Which models are served, by which devices, and what the server therefore says about
-// itself: health, readiness and probes. Thread-safe but for Load(), StartWatch() and Stop...().
+// Loads models, watches devices, and tells from both whether the server is healthy and ready. The
+// getters are thread-safe; the owner calls the rest from one thread.
 class ServedModels final : private lifecycle::ModelObserver {
  public:
   // With a null backend, the options choose one.
@@ -146,7 +145,7 @@ class ServedModels final : private lifecycle::ModelObserver {
   rpc::Health health_;
 };
 
-// The tables of both ports' methods, and what the methods work with.
+// Makes the tables of both ports' methods and holds what the methods work with.
 class CallMethods {
  public:
   // When the models are loaded.
@@ -165,11 +164,11 @@ class CallMethods {
   std::unique_ptr<calls::MethodTable> admin_methods_;
 };
 
-// Checks first what would otherwise fail after models were loaded, which may take minutes.
+// Checks open files and addresses before models are loaded, which may take minutes.
 absl::Status CheckPorts(const Options& options);
 
-// Opens the ports for callers and for the operator, with their credentials, their event
-// loops and the memory of what they receive.
+// Opens the ports for callers and for the operator, with their credentials, event loops and memory
+// for what they receive.
 class Doors {
  public:
   Doors(Shared* shared, const CallMethods* methods) : shared_(*shared), methods_(*methods) {}
@@ -235,8 +234,8 @@ class Doors {
   std::atomic<bool> are_open_{false};           // for the metrics port, which starts first
 };
 
-// Answers calls over HTTP, which come by native doors: a server of HTTP and the gateway
-// to the methods.
+// Answers calls over HTTP, which native doors bring: an HTTP server in front of the gateway to the
+// methods.
 class HttpCalls {
  public:
   HttpCalls(Shared* shared, const ServedModels& models, const CallMethods* methods,
@@ -267,8 +266,7 @@ class HttpCalls {
   std::atomic<http::HttpServer*> serving_call_server_{nullptr};  // for the metrics port
 };
 
-// The port for monitoring, and what its pages show: metrics, probes, the status page with
-// its boxes, and history.
+// Serves the port for monitoring: metrics, probes, the status page with its boxes, and history.
 class Pages {
  public:
   Pages(Shared* shared, const ServedModels* models, const Doors* doors, HttpCalls* http_calls);
