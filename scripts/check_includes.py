@@ -68,7 +68,7 @@ models/marian            | models/files base                                    
 models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5500 6250
                          | kernels base                                                       |
 
-server/base              | base                                                               | absl nlohmann zlib       | 2100 900
+server/base              | base                                                               | absl nlohmann zlib       | 2200 900
 server/batching/queue    | server/base base                                                   | absl                     | 2100 2450
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1900 1400
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 3150 3400
@@ -121,13 +121,19 @@ server/rest              | server/callers server/calls server/calls/bounds      
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3250 1250
                          | server/rest server/base models models/text base proto              |
-server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2350 450
+server/options.h         | server/batching server/calls/bounds server/door                    | absl                     | 100 0
+                         | server/http server/lifecycle server/telemetry                      |
+                         | server/tracing server/transport server/base base                   |
+server/wiring            | server/options.h                                                   | absl grpc                | 1800 100
+                         | server/callers server/calls server/calls/bounds server/calls/kinds |
                          | server/rpc server/open_inference server/rest                       |
                          | server/http server/lifecycle server/transport                      |
                          | server/translation                                                 |
-                         | server/telemetry server/tracing server/tasks/tasks.h server/batching              |
+                         | server/telemetry server/tracing server/tasks/tasks.h server/batching |
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
+server                   | server/options.h server/wiring server/lifecycle server/tracing     | absl grpc protobuf       | 750 400
+                         | server/base kernels base                                           |
 
 client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2150 2300
 client/commands          | client base proto                                                  | absl nlohmann protobuf   | 2400 0
@@ -164,7 +170,7 @@ tests/interop            | tests/testing server/rpc server/door server/transport
 tests/markup             | base server/translation                                            | absl                     | 0 450
 tests/simulation         | tests/testing kernels server/batching server/base                  | absl                     | 0 1200
 tests/deploy             | tests/testing client base                                          | absl                     | 0 3000
-tests/chaos              | tests/testing server server/base bench base                        | absl protobuf            | 0 2950
+tests/chaos              | tests/testing server server/options.h server/base bench base       | absl protobuf            | 0 2950
 .                        |                                                                    |                          | 100 0
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 700 0

@@ -33,12 +33,12 @@
 #include "server/base/clock.h"
 #include "server/base/crash_report.h"
 #include "server/base/log.h"
-#include "server/check_config.h"
+#include "server/base/on_demand.h"
 #include "server/lifecycle/model_manager.h"
-#include "server/on_demand.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/tracing/tracing_options.h"
+#include "server/wiring/check_config.h"
 
 namespace sru::server {
 namespace {
@@ -205,7 +205,7 @@ int Check(const Options& options, const std::vector<absl::Status>& parse_errors)
   SetLogOptions(quiet);
   const std::vector<absl::Status> rules = OptionErrors(options);
   std::string checked;
-  const std::vector<std::string> problems = CheckConfig(options, &checked);
+  const std::vector<std::string> problems = wiring::CheckConfig(options, &checked);
   for (const auto* errors : {&parse_errors, &rules}) {
     for (const absl::Status& error : *errors) LogError(error.message());
   }

@@ -1,7 +1,7 @@
 // ServedModelLoader: makes the backend that the options choose, and loads models for it: their
 // weights, their metrics and the engine that computes their calls.
-#ifndef SRU_SERVER_MODEL_LOADER_H_
-#define SRU_SERVER_MODEL_LOADER_H_
+#ifndef SRU_SERVER_WIRING_MODEL_LOADER_H_
+#define SRU_SERVER_WIRING_MODEL_LOADER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -21,7 +21,7 @@
 #include "server/options.h"
 #include "server/telemetry/metrics.h"
 
-namespace sru::server {
+namespace sru::server::wiring {
 
 // The pointers must outlive it.
 class ServedModelLoader final : public lifecycle::ModelLoader {
@@ -78,6 +78,6 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
   models::MemoryNeeds needs_;  // of the version that Estimate() was last asked for
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::wiring
 
-#endif  // SRU_SERVER_MODEL_LOADER_H_
+#endif  // SRU_SERVER_WIRING_MODEL_LOADER_H_

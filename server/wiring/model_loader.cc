@@ -1,4 +1,4 @@
-#include "server/model_loader.h"
+#include "server/wiring/model_loader.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@
 #include "server/lifecycle/model_registry.h"
 #include "server/tasks/tasks.h"
 
-namespace sru::server {
+namespace sru::server::wiring {
 namespace {
 
 // By default the workers of a version may take a quarter of the memory: during a reload there are
@@ -198,4 +198,4 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
   return served;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::wiring

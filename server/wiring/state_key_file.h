@@ -1,6 +1,6 @@
 // Keeps the keys of states as --state_key_file has them.
-#ifndef SRU_SERVER_STATE_KEY_FILE_H_
-#define SRU_SERVER_STATE_KEY_FILE_H_
+#ifndef SRU_SERVER_WIRING_STATE_KEY_FILE_H_
+#define SRU_SERVER_WIRING_STATE_KEY_FILE_H_
 
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 #include "server/base/file_watcher.h"
 #include "server/transport/security_metrics.h"
 
-namespace sru::server {
+namespace sru::server::wiring {
 
 // Reads the file and lets `watcher` put what it holds later into the result; a bad change leaves
 // the earlier keys in use, with a line in the log. `metrics` counts the changes. Null for an empty
@@ -19,6 +19,6 @@ namespace sru::server {
 absl::StatusOr<std::shared_ptr<models::StateKeys>> WatchStateKeys(
     const std::string& path, FileWatcher* watcher, transport::SecurityMetrics* metrics);
 
-}  // namespace sru::server
+}  // namespace sru::server::wiring
 
-#endif  // SRU_SERVER_STATE_KEY_FILE_H_
+#endif  // SRU_SERVER_WIRING_STATE_KEY_FILE_H_

@@ -1,4 +1,4 @@
-#include "server/state_key_file.h"
+#include "server/wiring/state_key_file.h"
 
 #include <sys/stat.h>
 
@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "server/base/log.h"
 
-namespace sru::server {
+namespace sru::server::wiring {
 namespace {
 
 constexpr char kFlag[] = "--state_key_file";
@@ -57,4 +57,4 @@ absl::StatusOr<std::shared_ptr<models::StateKeys>> WatchStateKeys(
   return keys;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::wiring

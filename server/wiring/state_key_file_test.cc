@@ -1,4 +1,4 @@
-#include "server/state_key_file.h"
+#include "server/wiring/state_key_file.h"
 
 #include <filesystem>
 #include <string>
@@ -10,7 +10,7 @@
 #include "server/base/log.h"
 #include "tests/testing/test_files.h"
 
-namespace sru::server {
+namespace sru::server::wiring {
 namespace {
 
 using ::testing::AllOf;
@@ -76,4 +76,4 @@ TEST_F(StateKeyFileTest, RefusesAFileThatOthersMayReadOrWrite) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::wiring

@@ -1,4 +1,4 @@
-#include "server/on_demand.h"
+#include "server/base/on_demand.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "server/check_config.h"
+#include "server/wiring/check_config.h"
 
 #include <cstdint>
 
@@ -11,13 +11,13 @@
 #include "server/base/memory_limit.h"
 #include "server/batching/batching_options.h"
 #include "server/lifecycle/model_manager.h"
-#include "server/model_loader.h"
-#include "server/state_key_file.h"
 #include "server/telemetry/metrics.h"
 #include "server/transport/credentials.h"
 #include "server/transport/security_metrics.h"
+#include "server/wiring/model_loader.h"
+#include "server/wiring/state_key_file.h"
 
-namespace sru::server {
+namespace sru::server::wiring {
 namespace {
 
 using Locations = std::vector<models::ModelLocation>;
@@ -107,4 +107,4 @@ std::vector<std::string> CheckConfig(const Options& options, std::string* checke
   return problems;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::wiring

@@ -1,7 +1,7 @@
 // What programs need that start a server on demand and share it: where it listens, and its end once
 // nobody uses it.
-#ifndef SRU_SERVER_ON_DEMAND_H_
-#define SRU_SERVER_ON_DEMAND_H_
+#ifndef SRU_SERVER_BASE_ON_DEMAND_H_
+#define SRU_SERVER_BASE_ON_DEMAND_H_
 
 #include <functional>
 #include <string>
@@ -25,4 +25,4 @@ absl::Status WatchLock(const std::string& path, std::function<void()> unused);
 
 }  // namespace sru::server
 
-#endif  // SRU_SERVER_ON_DEMAND_H_
+#endif  // SRU_SERVER_BASE_ON_DEMAND_H_
