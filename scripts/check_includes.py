@@ -144,8 +144,8 @@ bench                    | client models kernels kernels/bench proto base       
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
 tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4900
-                         | server/batching/steps server/tasks/* server/calls server/rest      |
-                         | server/base models models/decoding kernels base                    |
+                         | server/batching/steps server/tasks/* server/calls server/http         |
+                         | server/rest server/base models models/decoding kernels base        |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
 tests/gpu                | kernels kernels/testing                                            |                          | 0 1500

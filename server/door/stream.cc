@@ -541,7 +541,7 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
   if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
   // The handler may be about to set a head of its own.
   if (http_ != nullptr && absl::IsDeadlineExceeded(status)) {
-    return SendHttpStatus("504", status.message());
+    return SendHttpStatus("504", verb() == "HEAD" ? "" : status.message());
   }
   if (http_ != nullptr) SetHead(absl::IsUnauthenticated(status) ? 401 : 503, {});
   // A handler counts its call, and the check of callers what it refuses.

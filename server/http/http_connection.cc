@@ -433,13 +433,13 @@ bool HttpConnection::StepRest(absl::string_view* in) {
 void HttpConnection::GiveBody(absl::StatusOr<absl::Cord> body) {
   stage_ = Stage::kHandling;
   host_.SetIdle(false);
+  call_ends_ = In(owner_.options().limits.max_call);
   AwaitHandler();
   request_->GiveBody(std::move(body));
 }
 
-// The handler limits its own time.
 void HttpConnection::AwaitHandler() {
-  EndsIn(peer_closed_ && !close_after_ ? kHalfClosedTime : absl::InfiniteDuration());
+  EndsAt(peer_closed_ && !close_after_ ? std::min(In(kHalfClosedTime), call_ends_) : call_ends_);
 }
 
 void HttpConnection::Refuse(int status, const std::string& text) {
@@ -531,6 +531,7 @@ void HttpConnection::OnSent() {
   if (stage_ == Stage::kWriting) return EndRequest();
   if (stage_ != Stage::kParts) return;
   sending_.clear();
+  rate_.EndPart(std::chrono::steady_clock::now());
   EndsAt(parts_deadline_);
   if (std::exchange(part_is_sending_, false)) request_->OnPartWritten();
   if (!unsent_.empty()) return SendParts();
@@ -567,6 +568,7 @@ void HttpConnection::EndRequest() {
   stage_ = Stage::kHeader;
   started_request_ = false;
   parts_ended_ = false;
+  rate_ = {};
   is_refused_ = false;
   chunked_ = true;
   EndsAt(std::min(In(owner_.options().limits.idle_timeout), too_old_at_));
@@ -587,8 +589,9 @@ void HttpConnection::BeginParts() {
   stage_ = Stage::kParts;
   host_.SetIdle(true);
   const absl::Duration grace = owner_.options().limits.max_age_grace;
+  parts_deadline_ = call_ends_;
   if (grace != absl::InfiniteDuration() && too_old_at_ != SteadyTime::max()) {
-    parts_deadline_ = too_old_at_ + absl::ToChronoNanoseconds(grace);
+    parts_deadline_ = std::min(call_ends_, too_old_at_ + absl::ToChronoNanoseconds(grace));
   }
   EndsAt(parts_deadline_);
   unsent_ = HeadOf(status_, std::exchange(fields_, {}), /*in_parts=*/true);
@@ -612,7 +615,9 @@ void HttpConnection::SendParts() {
   if (sends_ || unsent_.empty()) return;
   sending_ = std::exchange(unsent_, std::string());
   part_is_sending_ = std::exchange(part_is_unsent_, false);
-  EndsAt(std::min(In(owner_.options().limits.answer_timeout), parts_deadline_));
+  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime::duration owed = now - rate_.BeginPart(now, sending_.size());
+  EndsAt(std::min(In(owner_.options().limits.answer_timeout) - owed, parts_deadline_));
   Send(sending_, {});
 }
 
@@ -621,6 +626,10 @@ void HttpConnection::OnDeadline() {
     // The handler tells the client, which may not have seen that it is late.
     close_after_ = true;
     return GiveBody(SlowBody());
+  }
+  if (stage_ == Stage::kHandling && std::chrono::steady_clock::now() >= call_ends_) {
+    return Refuse(504, absl::StrCat("the call took longer than --max_call_s allows, which is ",
+                                    absl::FormatDuration(owner_.options().limits.max_call)));
   }
   const bool in_parts = stage_ == Stage::kParts && deadline_ < parts_deadline_;
   const bool is_taken = !sends_ || (stage_ != Stage::kWriting && !in_parts);

@@ -26,6 +26,7 @@
 #include "server/http/http_server.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/loop.h"
+#include "server/transport/taken_rate.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::http {
@@ -190,7 +191,9 @@ class HttpConnection final : public door::Session,
   bool parts_ended_ = false;
   bool is_refused_ = false;  // since the request came its caller may not call any more
   bool chunked_ = true;
-  SteadyTime parts_deadline_ = SteadyTime::max();  // by the age of the connection
+  SteadyTime call_ends_ = SteadyTime::max();       // of the request that is being handled
+  SteadyTime parts_deadline_ = SteadyTime::max();  // that, or by the age of the connection
+  transport::TakenRate rate_;
   size_t ignored_bytes_ = 0;
 };
 

@@ -558,6 +558,21 @@ TEST_F(HttpServerTest, WholeBodiesDoNotMakeWay) {
   ReadUntil(&whole, "200 OK");
 }
 
+TEST_F(HttpServerTest, NoCallIsLongerThanTheBound) {
+  options_.limits.max_call = absl::Milliseconds(100);
+  const int port = Start();
+  SlowConnection client(port, Get("/hold"));
+  EXPECT_THAT(client.ReadAll(),
+              AllOf(StartsWith("HTTP/1.1 504 "), HasSubstr("--max_call_s allows, which is 100ms")));
+  EXPECT_TRUE(PollUntil([this] { return gone_ == 1; }));
+  EXPECT_TRUE(Held(0)->gone());
+  // An answer in parts ends with its connection.
+  SlowConnection parts(port, Get("/hold"));
+  const auto stream = Held(1)->ReplyInParts(PageResponse());
+  EXPECT_THAT(parts.ReadAll(), ::testing::Not(HasSubstr("\r\n0\r\n")));
+  EXPECT_TRUE(PollUntil([this] { return gone_ == 2; }));
+}
+
 // Answers a call when the thread has looked at all connections.
 class LateReply final : public TurnWork {
  public:

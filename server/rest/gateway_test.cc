@@ -713,6 +713,25 @@ TEST_F(GatewayTest, ARequestOfSeveralCallsIsOneOfItsCaller) {
   EXPECT_EQ(caller_->in_flight(), 0);
 }
 
+// Only the header that is wrong is the parameter of an error.
+TEST_F(GatewayTest, ARefusalForTheCallersLimitsNamesNoParameter) {
+  Limit("tokens_per_second=100");
+  EXPECT_TRUE(caller_->Charge(100 + 50).ok());
+  const auto refused = Ask(Unread("/v1/completions"));
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(json::parse(refused->body).at("error").at("param"), nullptr);
+
+  Limit("methods=Classify");
+  const auto forbidden = Ask(Unread("/v1/completions"));
+  EXPECT_EQ(forbidden->status, 403);
+  EXPECT_EQ(json::parse(forbidden->body).at("error").at("param"), nullptr);
+
+  const auto wrong =
+      Ask(With(Request("POST", "/v1/embeddings", "{}"), "x-request-timeout-ms", "x"));
+  EXPECT_EQ(wrong->status, 400);
+  EXPECT_EQ(json::parse(wrong->body).at("error").at("param"), "X-Request-Timeout-Ms");
+}
+
 TEST_F(GatewayTest, ACallerHasItsLimits) {
   callers::Caller* seen = nullptr;
   OnClassify([&](calls::Exchange& exchange) {

@@ -144,8 +144,8 @@ void AddFlags(ConnectionLimits* limits, Flags* flags) {
              "Most bytes of headers in one call; a call with more gets "
              "RESOURCE_EXHAUSTED.");
   flags->AddTime("max_call_s", &limits->max_call, absl::Seconds(1), or_never,
-                 "Seconds after which a call over HTTP/2 ends with DEADLINE_EXCEEDED, "
-                 "whatever its deadline, and a stream, too. 0 = never.");
+                 "Seconds after which a call ends with DEADLINE_EXCEEDED, whatever its "
+                 "deadline, and a stream, too. 0 = never.");
 }
 
 }  // namespace sru::server::transport

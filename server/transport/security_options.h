@@ -55,7 +55,7 @@ struct ConnectionLimits {
   // server sets that to --drain_timeout_s. Infinite = never.
   absl::Duration max_age = absl::InfiniteDuration();
   absl::Duration max_age_grace = absl::Seconds(30);
-  // The longest time of a call over HTTP/2, until all of its answer is taken. Infinite = any.
+  // The longest time of a call, until all of its answer is taken. Infinite = any.
   absl::Duration max_call = absl::Hours(1);
   // A stream of messages whose client is expected to send one, and has sent none for this long,
   // continues as if its client had ended it. No flag: a client that is silent for longer is gone.

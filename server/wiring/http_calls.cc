@@ -29,6 +29,7 @@ http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryB
   limits.body_timeout = kHttpBodyTimeout;
   limits.progress_timeout = kHttpProgressTimeout;
   limits.answer_timeout = options.memory.send_timeout;
+  limits.max_call = options.connections.max_call;
   limits.idle_timeout = kHttpIdleTimeout;
   limits.max_age = options.connections.max_age;
   limits.max_age_grace = options.connections.max_age_grace;
@@ -39,6 +40,7 @@ http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryB
 rest::RestError MalformedRequest(int http_status, const std::string& text) {
   rest::RestError error(http_status == 501   ? absl::UnimplementedError(text)
                         : http_status == 431 ? absl::ResourceExhaustedError(text)
+                        : http_status == 504 ? absl::DeadlineExceededError(text)
                                              : absl::InvalidArgumentError(text));
   error.http_status = http_status;
   return error;
