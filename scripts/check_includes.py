@@ -31,7 +31,7 @@ import sys
 # room                   | rooms that it may include                          | libraries | most lines: product, tests
 TABLE = """
 proto                    |                                                                    | protobuf                 | 1650 300
-base                     |                                                                    | absl cli11 simdjson utf8proc | 1250 600
+base                     |                                                                    | absl cli11 simdjson utf8proc | 1300 600
 
 kernels                  |                                                                    |                          | 4500 0
 kernels/common           |                                                                    |                          | 250 0
@@ -79,11 +79,11 @@ server/calls/bounds      | server/base base proto                               
 server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 2100 1050
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
-server/tracing           | server/telemetry server/base base proto                            | absl boost grpc protobuf | 950 500
+server/tracing           | server/telemetry server/base base proto                            | absl boost grpc protobuf | 1000 500
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1450 1150
                          | server/base models base                                            |
-server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1200
-server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4400 2200
+server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3550 1250
+server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4500 2300
                          | server/base base                                                   |
 server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 700 450
                          | server/telemetry server/batching/queue                             |
@@ -114,9 +114,9 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1200 350
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
-server/http              | server/door server/transport server/telemetry server/calls         | absl boost nlohmann prometheus | 4400 2300
+server/http              | server/door server/transport server/telemetry server/calls         | absl boost nlohmann prometheus | 4450 2350
                          | server/base base                                                   |
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7650 4500
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7650 4550
                          | server/http server/telemetry                                       |
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3250 1250
@@ -143,7 +143,7 @@ bench                    | client models kernels kernels/bench proto base       
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
-tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4900
+tests/testing            | tests/kernels/cuda_host server/batching server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4950
                          | server/batching/steps server/tasks/* server/calls server/http         |
                          | server/rest server/base models models/decoding kernels base        |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
@@ -162,7 +162,7 @@ tests/fuzz               | tests/testing server server/base server/calls        
                          | server/telemetry server/translation server/transport models        |
                          | models/files models/marian models/text models/decoding kernels     |
                          | kernels/reference base proto                                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14600
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14650
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
 tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2200
