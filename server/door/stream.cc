@@ -146,12 +146,11 @@ void Stream::OnHead() {
 
 void Stream::Begin() {
   const absl::Duration most = context_.options.limits.max_call;
-  if (most != absl::InfiniteDuration()) {
-    last_at_ = ClockNow() + absl::ToChronoNanoseconds(most);
-    SetTimer();
-  }
+  const SteadyTime now = ClockNow();
+  if (most != absl::InfiniteDuration()) last_at_ = now + absl::ToChronoNanoseconds(most);
   if (!head_.is_grpc() && context_.options.start_http != nullptr) {
     if (!HeadIsWhole()) return SendHttpStatus("431");
+    SetTimer();
     state_.reading = Reading::kYes;
     WaitForBytes();
     handler_ = http_ = context_.options.start_http(this);
@@ -172,11 +171,10 @@ void Stream::Begin() {
   if (RefuseHead()) return;
   if (head_.timeout() <= absl::ZeroDuration()) return Fail(DeadlinePassed());
   if (head_.timeout() != absl::InfiniteDuration()) {
-    deadline_ =
-        ClockNow() + absl::ToChronoNanoseconds(std::min(head_.timeout(), absl::Hours(24 * 365)));
+    deadline_ = now + absl::ToChronoNanoseconds(std::min(head_.timeout(), absl::Hours(24 * 365)));
     came_late_ = connection_->CameLate(head_.timeout());
-    SetTimer();
   }
+  SetTimer();
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
   if (row_ != nullptr && !row_->needs_token && caller_ == nullptr) {
@@ -515,10 +513,8 @@ void Stream::StopWaiting(absl::Status reason) {
 // What ends a call early.
 
 void Stream::OnTimer(SteadyTime now) {
-  if (!can_answer()) {
-    const bool is_rest = state_.answer == Answer::kFramed;
-    return connection_->Reset(id_, is_rest ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
-  }
+  if (state_.answer == Answer::kFramed) return connection_->Reset(id_, NGHTTP2_NO_ERROR);
+  if (!can_answer()) return now < last_at_ ? EndsAtLast() : connection_->Reset(id_, NGHTTP2_CANCEL);
   if (now >= last_at_) {
     last_at_ = now + kRestTimeout;  // for the end
     return Fail(absl::DeadlineExceededError(
@@ -727,7 +723,7 @@ void Stream::SetMessage(absl::Cord message, bool compressed) {
 
 void Stream::SendEnd(calls::CallEnd end) {
   end_ = std::move(end);
-  loop_.timers().Set(this, last_at_);
+  EndsAtLast();
   SetUnsent();
   Send(Answer::kComplete);
 }
@@ -805,7 +801,7 @@ void Stream::SendHttpStatus(absl::string_view status, absl::string_view text) {
     head.AddConstant("content-type", "text/plain");
     SetMessage(absl::Cord(text), /*compressed=*/false);
   }
-  loop_.timers().Set(this, last_at_);
+  EndsAtLast();
   SetUnsent();
   nghttp2_submit_response(connection_->session(), id_, head.data(), head.size(),
                           text.empty() ? nullptr : &provider);
@@ -822,7 +818,7 @@ void Stream::SetUnsent() {
 void Stream::SetSent() {
   if (!StreamHook<UnsentStreams>::is_linked()) return;
   StreamHook<UnsentStreams>::unlink();
-  rate_.EndPart(ClockNow());
+  if (can_answer()) rate_.EndPart(ClockNow());
   context_.unsent.fetch_sub(1, std::memory_order_relaxed);
 }
 

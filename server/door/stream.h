@@ -171,6 +171,11 @@ class Stream final : public calls::HttpExchange,
   void ReadNext();
   void WaitForBytes();
   void SetTimer() { loop_.timers().Set(this, std::min({deadline_, idle_at_, last_at_})); }
+  // The answer is given, and its time is what is left. A timer that comes earlier stays: few
+  // streams are still there when it comes.
+  void EndsAtLast() {
+    if (last_at_ < due()) loop_.timers().Set(this, last_at_);
+  }
   // Read the body of a request that is no call.
   void TakeBody(absl::string_view bytes);
   void GiveBody(absl::Status status);
