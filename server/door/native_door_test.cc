@@ -468,6 +468,12 @@ class NativeDoorTest : public ::testing::Test {
   bool Happens(const std::string& event) {
     return PollUntil([&] { return log_.Has(event); });
   }
+  // Starts a call of a client whose window has no room for an answer.
+  calls::Exchange& StartUnread(RawClient* client) {
+    client->Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));
+    client->SendHead(1, "/t.T/Puppets");
+    return log_.Await();
+  }
   // Returns the exchange of the puppet that began last, and forgets it.
   calls::Exchange& Take() {
     calls::Exchange& exchange = log_.Await();
@@ -781,9 +787,7 @@ TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
   options_.send_timeout = absl::Milliseconds(100);
   Serve();
   RawClient client(port());
-  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
-  client.SendHead(1, "/t.T/Puppets");
-  calls::Exchange& exchange = log_.Await();
+  calls::Exchange& exchange = StartUnread(&client);
   exchange.Write(absl::Cord("m"));
   EXPECT_TRUE(client.ReadClose());
   EXPECT_TRUE(Happens("not written"));
@@ -798,9 +802,7 @@ TEST_F(NativeDoorTest, AnAnswerThatIsTakenTooSlowlyEndsTheConnection) {
   options_.send_timeout = absl::Milliseconds(2500);
   Serve();
   RawClient client(port());
-  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
-  client.SendHead(1, "/t.T/Puppets");
-  calls::Exchange& exchange = log_.Await();
+  calls::Exchange& exchange = StartUnread(&client);
   for (size_t i = 1; i <= 3 && !client.closed(); ++i) {
     log_.Clear();
     exchange.Write(absl::Cord("m"));

@@ -38,11 +38,11 @@ PageRequest RequestOf(const calls::HttpExchange& exchange);
 
 class HttpCall : public calls::HttpHandler, public std::enable_shared_from_this<HttpCall> {
  public:
-  // What the head shows.
+  // The result of CheckHead(). The exchange's OnChecked() gets `caller` and `max_body`.
   struct Verdict {
     std::shared_ptr<const PageResponse> refusal = nullptr;  // null: the request may go on
-    const void* caller = nullptr;                           // as HttpExchange::OnChecked() has it
-    size_t max_body = std::numeric_limits<size_t>::max();   // likewise
+    const void* caller = nullptr;                           // null: the sender is not known
+    size_t max_body = std::numeric_limits<size_t>::max();   // bytes
   };
 
   // `exchange` calls OnDone() last of all.

@@ -54,7 +54,8 @@ class HttpServer final {
     absl::Duration progress_timeout = absl::InfiniteDuration();
     // Until the client has taken all of an answer, or of one in parts what it has been sent so far.
     absl::Duration answer_timeout = absl::Seconds(10);
-    // Of a request whose body is there, until its answer is ready, or its answer in parts ended.
+    // From the end of a request's body until its answer is ready; an answer in parts has to end by
+    // then.
     absl::Duration max_call = absl::InfiniteDuration();
     absl::Duration idle_timeout = absl::Seconds(60);  // between two requests of a connection
     // A connection that is older is closed after its answer, and one in parts is cut off when so

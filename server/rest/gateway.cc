@@ -111,7 +111,7 @@ struct Gateway::State {
     return absl::OkStatus();
   }
 
-  // What the head of a request shows, apart from its route.
+  // Who sends a request and how long he waits, by its head.
   struct Sender {
     callers::CallerPtr caller;                          // null: unknown, or the token is a field
     absl::Duration timeout = absl::InfiniteDuration();  // that the headers ask for
@@ -549,7 +549,8 @@ class Gateway::Call final : public http::HttpCall, public RestCall {
   RouteTable::Match match_;
   callers::CallerPtr caller_;  // null until Authenticate() where the token is a field
   absl::Duration timeout_ = absl::InfiniteDuration();
-  // What the handlers of routes have: when the last copy goes, the request is answered.
+  // Locked, this keeps the request open for a route's handler. When the handler drops its last copy
+  // without an answer, HttpCall answers with 503.
   std::weak_ptr<Call> handed_;
   // One for all calls of the request, so that none of them is cancelled before it knows that its
   // deadline has passed.

@@ -11,15 +11,13 @@
 namespace sru::server::wiring {
 namespace {
 
-// Of calls over HTTP: from the first byte of a request to its last header, the TLS handshake
-// likewise; for the whole body, and for each 16 KiB of it; and between two requests of a
-// connection.
+// Time limits of HTTP/1.1. A request's header must arrive within the first, from its first byte on.
 constexpr absl::Duration kHttpHeaderTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
-constexpr absl::Duration kHttpProgressTimeout = absl::Seconds(10);
-constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
+constexpr absl::Duration kHttpProgressTimeout = absl::Seconds(10);  // for each 16 KiB of the body
+constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);      // between two requests
 
-// What a client of the HTTP port may take.
+// Returns the limits on the size and time of requests over HTTP.
 http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryBudgets& budgets) {
   http::HttpServer::Limits limits;
   limits.max_header_bytes = static_cast<size_t>(options.connections.max_metadata_bytes);
